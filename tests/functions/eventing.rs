@@ -776,7 +776,7 @@ async fn ten_thousand_events_survive_a_rolled_subscriber_and_a_killed_process() 
         second >> 10
     );
     // At most the deliveries in progress when the subscriber and the process stopped.
-    assert!(twice <= 2 * 10, "{twice} were delivered twice");
+    assert!(twice <= 2 * 10 + 32, "{twice} were delivered twice");
     // The 10 MB of data are on disk.
     let most = first.max(second);
     assert!(most < idle + (40 << 10), "{idle}, then {first} and {second} KiB");

@@ -70,17 +70,18 @@ metadata! {
         on "GitSyncs", by "users", values "a full commit id",
         "Allows the deletions of this commit that the prune guards hold.";
     pub const RERUN: Annotation = "mainstay.dev/rerun";
-        on "Jobs and Pods in the repository; GitSyncs", by "users",
+        on "Jobs and Pods in the repository; GitSyncs", by "users, the web page",
         values "any new value; on a GitSync `[NAMESPACE/]NAME TOKEN`",
         "Runs a finished Job or Pod again, once for each value.";
     pub const REPLACE: Annotation = "mainstay.dev/replace";
         on "objects in the repository", by "users", values "`enabled`, `disabled`",
         "Allows or forbids the replacement of the object when an immutable field changes.";
     pub const OVERRIDE_WINDOW: Annotation = "mainstay.dev/override-window";
-        on "GitSyncs", by "users, `mainstay sync --override-window`", values "a full commit id",
+        on "GitSyncs", by "users, `mainstay sync --override-window`, the web page", values "a full commit id",
         "Applies this commit although a window holds it.";
     pub const OVERRIDE_WINDOW_BY: Annotation = "mainstay.dev/override-window-by";
-        on "GitSyncs", by "`mainstay sync --override-window`", values "a full commit id, a blank and a user name",
+        on "GitSyncs", by "`mainstay sync --override-window`, the web page",
+        values "a full commit id, a blank and a user name",
         "The user who claims to have overridden the window.";
     pub const ON_DELETE: Annotation = "mainstay.dev/on-delete";
         on "GitSyncs", by "users", values "`prune`; any other value keeps the objects",

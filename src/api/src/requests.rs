@@ -12,6 +12,21 @@ pub fn sync(token: &str) -> Value {
     json!({ "metadata": { "annotations": { names::REQUESTED_AT: token } } })
 }
 
+/// Requests a sync of a GitSync that applies this commit although a window holds it back. `user` is the claimed author of
+/// the request. Without a user, an earlier claim is removed.
+pub fn sync_overriding(token: &str, commit: &str, user: Option<&str>) -> Value {
+    let mut patch = sync(token);
+    let annotations = &mut patch["metadata"]["annotations"];
+    annotations[names::OVERRIDE_WINDOW] = json!(commit);
+    annotations[names::OVERRIDE_WINDOW_BY] = json!(user.map(|user| format!("{commit} {user}")));
+    patch
+}
+
+/// Requests another run of a Job or Pod of a GitSync. `token` is a new value for each request.
+pub fn run_again(token: &str, namespace: &str, name: &str) -> Value {
+    json!({ "metadata": { "annotations": { names::RERUN: format!("{namespace}/{name} {token}") } } })
+}
+
 /// Requests a lookup of a source. `token` is a new value for each request.
 pub fn look_up(token: &str) -> Value {
     sync(token)
@@ -68,6 +83,17 @@ mod tests {
         let at = |millis| Timestamp::from_millisecond(millis).unwrap();
         assert_eq!(end_of(at(0), Duration::from_secs(60)), "1970-01-01T00:01:00Z");
         assert_eq!(end_of(at(900), Duration::from_secs(1)), "1970-01-01T00:00:02Z");
+    }
+
+    #[test]
+    fn an_overridden_window_has_its_commit_and_the_user_of_this_request_only() {
+        let annotations = |user| sync_overriding("t", "abc", user)["metadata"]["annotations"].clone();
+        let of_alice = annotations(Some("alice"));
+        assert_eq!((&of_alice[names::REQUESTED_AT], &of_alice[names::OVERRIDE_WINDOW]), (&json!("t"), &json!("abc")));
+        assert_eq!(of_alice[names::OVERRIDE_WINDOW_BY], "abc alice");
+        // A merge patch removes a field by null.
+        assert_eq!(annotations(None).get(names::OVERRIDE_WINDOW_BY), Some(&Value::Null));
+        assert_eq!(run_again("t", "shop", "migrate")["metadata"]["annotations"][names::RERUN], "shop/migrate t");
     }
 
     #[test]

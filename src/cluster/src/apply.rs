@@ -179,6 +179,19 @@ impl Cluster {
         self.write(call.with(Method::PATCH, MERGE_PATCH, patch.to_string())).await
     }
 
+    /// Same as `patch_merge` for an object itself. The response is not parsed, so that it takes little memory.
+    pub async fn send_merge(
+        &self,
+        kind: &Kind,
+        namespace: Option<&str>,
+        name: &str,
+        patch: &Value,
+    ) -> Result<(), Error> {
+        let mut call = Call::object(Attempt::Patch, Verb::Patch, kind, namespace, name, None)?;
+        own_write(&mut call, Persistence::Kept);
+        self.ask(&call.with(Method::PATCH, MERGE_PATCH, patch.to_string())).await.map(drop)
+    }
+
     /// Applies a JSON merge patch to an object with this field manager as the owner of the changed fields. Returns it as
     /// stored, or as a dry run would store it.
     pub async fn patch_merge_as(

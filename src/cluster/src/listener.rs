@@ -39,7 +39,7 @@ use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 
-use self::connection::{Answered, Connection, Moving};
+use self::connection::{Answered, Connection, LONGEST_READ, Moving};
 pub use self::limits::Limits;
 pub use self::places::is_spare;
 use self::places::{Place, Places};
@@ -287,8 +287,9 @@ async fn connection<S, F, Answer, B>(
         })
     });
     let mut http = http1::Builder::new();
-    // This is also the timeout between two requests.
-    let head = limits.kept.map_or(limits.head, |kept| kept.max(limits.head));
+    // This is also the timeout between two requests, and includes the end of the previous response. The deadline of the
+    // connection is earlier for clients that do not read.
+    let head = limits.kept.map_or(limits.head, |kept| kept.max(LONGEST_READ));
     http.timer(TokioTimer::new()).header_read_timeout(head).keep_alive(limits.kept.is_some());
     http.max_buf_size(HEAD_BYTES).max_headers(HEADERS);
     let is_answered = {

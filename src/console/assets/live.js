@@ -12,6 +12,10 @@ const LONGEST_LOG = 1 << 20;
 const AGAIN = 5000;
 const LONGEST_PAUSE = 60000;
 
+// Milliseconds for the beginning of a response about a stream, and of a page.
+const STREAM_WITHIN = 10000;
+const PAGE_WITHIN = 90000;
+
 // Why a page without a stream is not live.
 const FULL = "too many pages are open";
 
@@ -21,6 +25,8 @@ const left = document.getElementById("left");
 
 let source = null;
 let isReading = false;
+// Whether the stream has failed, and no other one has begun.
+let isReconnecting = false;
 let isDirty = false;
 // Whether the user has begun to fill in a form other than a search.
 let hasInput = false;
@@ -56,8 +62,9 @@ function pause() {
 
 function sayFreshness() {
   if (hasEnded) return;
-  if (badge) badge.classList.toggle("old", old !== "");
-  say(old || pause() || (source && source.readyState === EventSource.OPEN ? "Live" : ""));
+  if (badge) badge.classList.toggle("old", old !== "" || isReconnecting);
+  const isOpen = Boolean(source) && source.readyState === EventSource.OPEN;
+  say(old || (isReconnecting ? "Reconnecting" : "") || pause() || (isOpen ? "Live" : ""));
 }
 
 function becomeOld(since, why) {
@@ -187,6 +194,16 @@ function swap(next) {
   }
 }
 
+// Requests a URL, and waits a limited time until the response begins.
+async function get(url, within, abort = new AbortController()) {
+  const late = setTimeout(() => abort.abort(), within);
+  try {
+    return await fetch(url, { credentials: "same-origin", redirect: "error", signal: abort.signal });
+  } finally {
+    clearTimeout(late);
+  }
+}
+
 async function read() {
   if (isReading || hasInput) {
     isDirty = true;
@@ -195,7 +212,7 @@ async function read() {
   isReading = true;
   isDirty = false;
   try {
-    const answer = await fetch(location.href, { credentials: "same-origin", redirect: "error" });
+    const answer = await get(location.href, PAGE_WITHIN);
     if (answer.status === 401) {
       end();
       return;
@@ -258,7 +275,7 @@ async function closed(own) {
   const abort = new AbortController();
   let isFull = false;
   try {
-    const answer = await fetch(own.url, { credentials: "same-origin", redirect: "error", signal: abort.signal });
+    const answer = await get(own.url, STREAM_WITHIN, abort);
     // A proxy without a server responds with 503, too, but names no time.
     isFull = answer.status === 429 || answer.status === 503 && answer.headers.has("retry-after");
   } catch {
@@ -291,6 +308,10 @@ function listen() {
   // The stream begins with what has changed since the page was read.
   const own = new EventSource(`${live}${live.includes("?") ? "&" : "?"}seen=${seen}`);
   source = own;
+  own.addEventListener("open", () => {
+    isReconnecting = false;
+    sayFreshness();
+  });
   own.addEventListener("fresh", () => {
     // Something may have changed while the content was old.
     const wasOld = old !== "";
@@ -319,6 +340,8 @@ function listen() {
   own.addEventListener("error", () => {
     if (own !== source || hasEnded) return;
     isFollowing = false;
+    isReconnecting = true;
+    sayFreshness();
     if (own.readyState === EventSource.CLOSED) closed(own);
     else if (!old) becomeOld(new Date(), "there is no connection");
   });

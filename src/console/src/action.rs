@@ -18,6 +18,8 @@ pub(crate) enum Action {
     AllowPrune,
     Pause,
     EndPause,
+    /// Runs a Job or Pod of a GitSync again. The key is that of the GitSync.
+    RunAgain,
     Delete,
 }
 
@@ -105,14 +107,14 @@ pub(crate) fn offered(key: &Key, live: &Value, is_suspended: bool) -> Vec<Action
         Action::Resume => is_suspended,
         Action::AllowPrune => holds,
         Action::Rebuild => true,
-        Action::Pause | Action::EndPause | Action::Delete => false,
+        Action::Pause | Action::EndPause | Action::RunAgain | Action::Delete => false,
     };
     of_kind(key).map(|of_kind| of_kind.actions.iter().copied().filter(is_offered).collect()).unwrap_or_default()
 }
 
 impl Action {
     /// All actions.
-    pub(crate) const ALL: [Self; 9] = [
+    pub(crate) const ALL: [Self; 10] = [
         Self::Sync,
         Self::LookUp,
         Self::Rebuild,
@@ -121,6 +123,7 @@ impl Action {
         Self::AllowPrune,
         Self::Pause,
         Self::EndPause,
+        Self::RunAgain,
         Self::Delete,
     ];
 
@@ -135,6 +138,7 @@ impl Action {
             Self::AllowPrune => "allow-prune",
             Self::Pause => "pause",
             Self::EndPause => "end-pause",
+            Self::RunAgain => "run-again",
             Self::Delete => "delete",
         }
     }
@@ -150,6 +154,7 @@ impl Action {
             Self::AllowPrune => "Approve the held deletions",
             Self::Pause => "Pause",
             Self::EndPause => "End the pause",
+            Self::RunAgain => "Run again",
             Self::Delete => "Delete",
         }
     }
@@ -182,6 +187,9 @@ impl Action {
             Self::Delete => {
                 "The APIRule is deleted. The Service stays, and its clients outside of the cluster lose it."
             }
+            Self::RunAgain => {
+                "The agent deletes the Job or Pod that has ended, and recreates it from the repository. One that still runs stays as it is."
+            }
         }
     }
 
@@ -197,6 +205,9 @@ impl Action {
                 "Approved. The agent deletes the objects, and the page of the GitSync shows the result."
             }
             Self::EndPause => "Resumed. The object follows its repository again.",
+            Self::RunAgain => {
+                "Requested. The agent recreates the object. If it cannot, an Event of the GitSync says why."
+            }
             Self::Delete => "Deleted. The object is gone. The cluster deletes the objects that belong to it.",
             Self::Suspend => return format!("Suspended. {}", self.effect(key)),
             Self::Resume => return format!("Resumed. {}", self.effect(key)),
@@ -214,6 +225,9 @@ impl Action {
     pub(crate) fn is_of(self, key: &Key) -> bool {
         if matches!(self, Self::Pause | Self::EndPause) {
             return !FleetKind::GitSync.is_of(key);
+        }
+        if self == Self::RunAgain {
+            return FleetKind::GitSync.is_of(key);
         }
         of_kind(key).is_some_and(|of_kind| of_kind.actions.contains(&self))
     }

@@ -4,8 +4,10 @@ use jiff::Timestamp;
 use serde_json::Value;
 
 use crate::action::Action;
+use crate::command::is_revision;
 use crate::filter::Query;
 use crate::row::FleetKind;
+use crate::sync_options::SyncOptions;
 use mainstay_api::{Span, requests};
 use mainstay_object::Key;
 
@@ -18,9 +20,16 @@ pub(crate) struct Asked {
     pub(crate) length: String,
     /// The commit whose deletions are approved.
     pub(crate) commit: String,
+    /// The options of a sync, and of another run of a Job or Pod.
+    pub(crate) options: SyncOptions,
 }
 
 impl Asked {
+    /// Returns an action without options.
+    pub(crate) fn plain(action: Action, key: Key) -> Self {
+        Self { action, key, length: String::new(), commit: String::new(), options: SyncOptions::default() }
+    }
+
     /// Reads the action in a URL or in a form.
     ///
     /// # Errors
@@ -36,17 +45,26 @@ impl Asked {
         if !action.is_of(&key) {
             return Err("This action is for another kind of objects.");
         }
-        Ok(Self { action, key, length: query.get("for").to_owned(), commit: query.get("commit").to_owned() })
+        let options = match action {
+            Action::Sync | Action::RunAgain => SyncOptions::of(query)?,
+            _ => SyncOptions::default(),
+        };
+        if action == Action::RunAgain && options.ended_kind().is_none() {
+            return Err("The address names neither a Job nor a Pod with its namespace.");
+        }
+        let (length, commit) = (query.get("for").to_owned(), query.get("commit").to_owned());
+        Ok(Self { action, key, length, commit, options })
     }
 
     /// Returns the parameters that represent the action.
-    pub(crate) fn pairs(&self) -> [(&'static str, &str); 5] {
+    pub(crate) fn pairs(&self) -> [(&'static str, &str); 6] {
         [
             ("action", self.action.word()),
             ("group", &self.key.group),
             ("kind", &self.key.kind),
             ("namespace", self.key.namespace.as_deref().unwrap_or_default()),
             ("name", &self.key.name),
+            ("object", &self.options.object),
         ]
     }
 
@@ -73,7 +91,11 @@ impl Asked {
         let until = self.end(now)?;
         let is_git_sync = FleetKind::GitSync.is_of(&self.key);
         Ok(match self.action {
-            Action::Sync => requests::sync(&now.to_string()),
+            Action::Sync => self.options.patch(&now.to_string()),
+            Action::RunAgain => {
+                let object = self.options.ended_kind().ok_or("The form names neither a Job nor a Pod.")?;
+                requests::run_again(&now.to_string(), object.namespace.as_deref().unwrap_or_default(), &object.name)
+            }
             Action::LookUp => requests::look_up(&now.to_string()),
             Action::Rebuild => requests::rebuild(&now.to_string()),
             Action::Suspend if is_git_sync => requests::suspend(until.as_deref()),
@@ -84,8 +106,7 @@ impl Asked {
             Action::EndPause => requests::end_pause(),
             Action::Delete => return Err("A deletion changes no field.".to_owned()),
             Action::AllowPrune => {
-                let is_commit = self.commit.len() >= 40 && self.commit.bytes().all(|byte| byte.is_ascii_hexdigit());
-                if !is_commit {
+                if !is_revision(&self.commit) {
                     return Err("The form names no commit. Open the page of the GitSync again.".to_owned());
                 }
                 requests::allow_prune(&self.commit)
@@ -119,6 +140,39 @@ mod tests {
         let deletion = asked("action=delete&group=gateway.kyma-project.io&kind=APIRule&namespace=a&name=b").unwrap();
         assert!(deletion.patch(Timestamp::UNIX_EPOCH).is_err());
         assert!(asked("action=pause&kind=Pod").is_err());
+    }
+
+    #[test]
+    fn a_sync_overrides_a_window_for_a_full_commit_only() {
+        let sync = "action=sync&group=mainstay.dev&kind=GitSync&namespace=a&name=b";
+        let commit = "a".repeat(40);
+        let mut overriding = asked(&format!("{sync}&override-window={commit}")).unwrap();
+        overriding.options.user = Some("alice".to_owned());
+        let annotations = overriding.patch(Timestamp::UNIX_EPOCH).unwrap()["metadata"]["annotations"].clone();
+        assert_eq!(annotations[names::OVERRIDE_WINDOW], commit);
+        assert_eq!(annotations[names::OVERRIDE_WINDOW_BY], format!("{commit} alice"));
+        assert_eq!(annotations[names::REQUESTED_AT], "1970-01-01T00:00:00Z");
+        let plainly = asked(sync).unwrap().patch(Timestamp::UNIX_EPOCH).unwrap();
+        assert_eq!(plainly, requests::sync("1970-01-01T00:00:00Z"));
+        for wrong in ["main", "a%20b", &"a".repeat(41), "sha256:abc"] {
+            assert!(asked(&format!("{sync}&override-window={wrong}")).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn a_job_or_a_pod_of_a_git_sync_runs_again() {
+        let of = |object: &str| {
+            asked(&format!("action=run-again&group=mainstay.dev&kind=GitSync&namespace=a&name=b&object={object}"))
+        };
+        let patch = of("Job.batch%20shop/migrate").unwrap().patch(Timestamp::UNIX_EPOCH).unwrap();
+        assert_eq!(patch["metadata"]["annotations"][names::RERUN], "shop/migrate 1970-01-01T00:00:00Z");
+        assert!(of("Pod%20shop/once").is_ok());
+        for wrong in
+            ["", "migrate", "Deployment.apps%20shop/web", "Job.batch%20migrate", "Pod%20shop/a%09b", "Pod%20a/b/c"]
+        {
+            assert!(of(wrong).is_err(), "{wrong}");
+        }
+        assert!(asked("action=run-again&group=batch&kind=Job&namespace=a&name=b&object=Pod%20a/b").is_err());
     }
 
     #[test]

@@ -59,6 +59,12 @@ impl Command {
         Some([Self(format!("git rm -- {path}")), Self(commit)])
     }
 
+    /// Returns the command that shows the changes of a sync of this GitSync, and writes nothing.
+    pub(crate) fn dry_run(git_sync: &Key) -> Option<Self> {
+        let namespace = git_sync.namespace.as_deref().filter(|namespace| is_word(namespace))?;
+        is_word(&git_sync.name).then(|| Self(format!("mainstay sync {} --dry-run -n {namespace}", git_sync.name)))
+    }
+
     /// Returns the code in a remedy as a command, if it is one without a placeholder such as `NAME`. The remedies are texts of
     /// this program.
     pub(crate) fn of_remedy(code: &str) -> Option<Self> {
@@ -87,8 +93,7 @@ fn approves(words: &[&str], Holder { git_sync, attempted }: Holder<'_>) -> bool 
     let is_own = **name == *git_sync.name && Some(*namespace) == git_sync.namespace.as_deref();
     let commit = permission.strip_prefix(names::ALLOW_PRUNE).and_then(|rest| rest.strip_prefix('='));
     let commit = commit.filter(|commit| *commit == attempted);
-    let commit = commit.map(|commit| commit.strip_prefix("sha256:").unwrap_or(commit));
-    is_own && is_word(name) && is_word(namespace) && commit.is_some_and(is_commit)
+    is_own && is_word(name) && is_word(namespace) && commit.is_some_and(is_revision)
 }
 
 /// Returns whether a command removes the annotation that keeps this object. The agent also writes commands that delete an
@@ -127,6 +132,11 @@ fn is_removal(text: &str) -> bool {
     let mut keeping =
         names::KEEPS.into_iter().filter_map(|keeps| Some(keeps.split_once(": ")?.0)).chain([names::RECONCILE]);
     text.strip_suffix('-').is_some_and(|name| keeping.any(|keeps| keeps == name))
+}
+
+/// Returns whether a text is a full commit ID, or the digest of an artifact.
+pub(crate) fn is_revision(text: &str) -> bool {
+    is_commit(text.strip_prefix("sha256:").unwrap_or(text))
 }
 
 fn is_commit(text: &str) -> bool {
@@ -249,6 +259,18 @@ mod tests {
         assert_eq!(of(None, "web").as_deref(), Some("mainstay resume Deployment.apps/web"));
         for name in ["$(id)", "a;id", "--all", "a b", "a`id`"] {
             assert_eq!(of(Some("shop"), name), None, "{name}");
+        }
+    }
+
+    #[test]
+    fn a_command_that_shows_a_sync_names_its_git_sync() {
+        let of = |namespace: &str, name: &str| {
+            let command = Command::dry_run(&Key::new("mainstay.dev", "GitSync", Some(namespace), name));
+            command.map(|command| command.as_str().to_owned())
+        };
+        assert_eq!(of("team", "shop").as_deref(), Some("mainstay sync shop --dry-run -n team"));
+        for (namespace, name) in [("team", "--all"), ("$(id)", "shop"), ("team", "a b"), ("", "shop")] {
+            assert_eq!(of(namespace, name), None, "{namespace} {name}");
         }
     }
 

@@ -108,6 +108,8 @@ pub(crate) struct Listing {
     pub(crate) namespaces: BTreeSet<String>,
     /// Number of rows that match.
     pub(crate) found: usize,
+    /// Number of GitSyncs among them.
+    pub(crate) git_syncs: usize,
     pub(crate) page: usize,
     pub(crate) pages: usize,
 }
@@ -123,11 +125,26 @@ pub(crate) fn listing(all: Vec<Arc<Row>>, filter: &Filter) -> Listing {
             rows.push(row);
         }
     }
-    rows.sort_by(|a, b| (a.state, a.kind, &a.namespace, &a.name).cmp(&(b.state, b.kind, &b.namespace, &b.name)));
+    sort(&mut rows);
+    let git_syncs = rows.iter().filter(|row| row.kind == FleetKind::GitSync).count();
     let (found, pages) = (rows.len(), rows.len().div_ceil(PER_PAGE).max(1));
     let page = filter.page.clamp(1, pages);
     let rows = rows.into_iter().skip((page - 1) * PER_PAGE).take(PER_PAGE).collect();
-    Listing { rows, counts, namespaces, found, page, pages }
+    Listing { rows, counts, namespaces, found, git_syncs, page, pages }
+}
+
+/// Returns the GitSyncs that match a filter on all of its pages, the worst state first.
+pub(crate) fn git_syncs(mut all: Vec<Arc<Row>>, filter: &Filter) -> Vec<Arc<Row>> {
+    all.retain(|row| {
+        row.kind == FleetKind::GitSync && filter.matches(row) && filter.state.is_none_or(|state| row.state == state)
+    });
+    sort(&mut all);
+    all
+}
+
+/// Sorts rows by their state, the worst first.
+fn sort(rows: &mut [Arc<Row>]) {
+    rows.sort_by(|a, b| (a.state, a.kind, &a.namespace, &a.name).cmp(&(b.state, b.kind, &b.namespace, &b.name)));
 }
 
 #[cfg(test)]
@@ -157,7 +174,8 @@ mod tests {
         let first = listing(rows(2000), &Filter { page: 1, ..Filter::default() });
         assert_eq!((first.rows.len(), first.found, first.pages), (PER_PAGE, 2000, 20));
         assert_eq!((first.rows[0].name.as_str(), first.rows[0].state), ("s0007", State::Failed));
-        assert_eq!(first.counts.get(&State::Ready), Some(&1999));
+        assert_eq!((first.counts.get(&State::Ready), first.git_syncs), (Some(&1999), 2000));
+        assert_eq!(git_syncs(rows(30), &query("namespace=team-1&page=3")).len(), 10);
         let beyond = listing(rows(150), &query("page=99"));
         assert_eq!((beyond.page, beyond.rows.len()), (2, 50));
         assert_eq!(listing(rows(0), &query("")).pages, 1);

@@ -16,10 +16,12 @@
 
 mod action;
 mod address;
+mod again;
 mod asked;
 mod assessment;
 mod attempt;
 mod axis;
+mod batch;
 mod bearer;
 mod belonging;
 mod call;
@@ -57,6 +59,8 @@ mod serve;
 mod session;
 mod shown;
 mod source;
+mod sync_options;
+mod sync_preview;
 mod text;
 mod trace;
 mod tree;

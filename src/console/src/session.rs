@@ -2,12 +2,14 @@
 //!
 //! Invariant: the server stores only digests of tokens, and compares digests. Invariant: a link opens only one session.
 //! Invariant: the number of sessions is limited for a user and for the server. Invariant: at its limit, the server
-//! closes a session of the group with the most sessions. So no group can lock out users of another group.
+//! closes a session of the group with the most sessions. So no group can lock out users of another group. Invariant: the work
+//! of a session is stopped when the session is closed, even if a request still has its content.
 
 use std::collections::HashMap;
 
 use jiff::{SignedDuration, Timestamp};
 use sha2::{Digest as _, Sha256};
+use tokio_util::sync::{CancellationToken, DropGuard};
 
 /// Idle timeout of a session, and its maximum lifetime.
 const IDLE: SignedDuration = SignedDuration::from_hours(2);
@@ -17,6 +19,10 @@ const OF_USER: usize = 5;
 /// Maximum number of all sessions. A further session closes a session of the group with the most sessions. A session takes
 /// half a MiB of the pod's memory if its watches have read large objects.
 pub(crate) const ALL: usize = 100;
+
+/// The group of owners without a name, and the beginning of their shares. Shares of others begin with `user ` or `namespace `.
+const UNKNOWN: &str = "unknown";
+const UNKNOWN_SHARE: &str = "token ";
 
 /// The owner of a session.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -34,16 +40,22 @@ impl Owner {
         Self { user: user.to_owned(), group }
     }
 
-    /// Returns the group of the owner.
-    pub(crate) fn group(&self) -> &str {
-        &self.group
+    /// Returns the group whose limits of requests and of memory apply to the owner. Owners without a name share none.
+    pub(crate) fn share(&self) -> &str {
+        if self.group == UNKNOWN { &self.user } else { &self.group }
     }
 
     /// Returns an owner whose name the API server does not report. Tokens of unknown owners are not treated as those of
     /// one user.
     pub(crate) fn unknown(token: &str) -> Self {
-        Self { user: format!("token {:?}", TokenDigest::of(token)), group: "unknown".to_owned() }
+        let TokenDigest(digest) = TokenDigest::of(token);
+        Self { user: format!("{UNKNOWN_SHARE}{}", hex::encode(digest)), group: UNKNOWN.to_owned() }
     }
+}
+
+/// Returns whether it is the share of an owner without a name.
+pub(crate) fn is_unknown(share: &str) -> bool {
+    share.starts_with(UNKNOWN_SHARE)
 }
 
 /// The digest of a token.
@@ -68,6 +80,8 @@ struct Open<T> {
     end: Timestamp,
     used: Timestamp,
     kept: T,
+    /// Stops the work of the session when it is closed.
+    _stop: DropGuard,
 }
 
 impl<T> Default for Sessions<T> {
@@ -91,12 +105,12 @@ impl<T: Clone> Sessions<T> {
 
     /// Opens a session of an owner, until `expiry` at the latest. Returns the session of this token. If a session with
     /// this token already exists, that session is returned. Closes another session if the owner or the server has too
-    /// many sessions.
+    /// many sessions. `stop` is cancelled when the session is closed.
     pub(crate) fn open(
         &mut self,
         token: TokenDigest,
         owner: Owner,
-        kept: T,
+        (kept, stop): (T, CancellationToken),
         expiry: Option<Timestamp>,
         now: Timestamp,
     ) -> T {
@@ -113,7 +127,8 @@ impl<T: Clone> Sessions<T> {
                 self.end_oldest(|open| open.owner.group == group);
             }
         }
-        self.open.insert(token, Open { owner, end: end(expiry, now), used: now, kept: kept.clone() });
+        let open = Open { owner, end: end(expiry, now), used: now, kept: kept.clone(), _stop: stop.drop_guard() };
+        self.open.insert(token, open);
         kept
     }
 
@@ -182,6 +197,10 @@ mod tests {
         Timestamp::UNIX_EPOCH + SignedDuration::from_hours(hours)
     }
 
+    fn content<T>(content: T) -> (T, CancellationToken) {
+        (content, CancellationToken::new())
+    }
+
     #[test]
     fn a_link_opens_one_session() {
         let mut sessions = Sessions::<()>::default();
@@ -195,11 +214,11 @@ mod tests {
     fn a_session_ends_without_requests_and_at_the_latest_after_half_a_day() {
         let mut sessions = Sessions::default();
         let token = TokenDigest::of("a");
-        sessions.open(token, Owner::of("alice"), 1, None, at(0));
+        sessions.open(token, Owner::of("alice"), content(1), None, at(0));
         assert_eq!(sessions.of(TokenDigest::of("b"), at(0)), None);
         assert_eq!((0..12).map(|hour| sessions.of(token, at(hour))).filter(|found| *found == Some(1)).count(), 12);
         assert_eq!(sessions.of(token, at(12)), None);
-        sessions.open(token, Owner::of("alice"), 1, None, at(0));
+        sessions.open(token, Owner::of("alice"), content(1), None, at(0));
         assert_eq!(sessions.of(token, at(2)), None);
         assert_eq!(sessions.of(token, at(0)), None);
     }
@@ -208,28 +227,60 @@ mod tests {
     fn a_session_ends_with_its_token_and_when_its_user_says_so() {
         let mut sessions = Sessions::default();
         let token = TokenDigest::of("a");
-        sessions.open(token, Owner::of("alice"), 1, Some(at(1)), at(0));
+        sessions.open(token, Owner::of("alice"), content(1), Some(at(1)), at(0));
         assert_eq!(sessions.of(token, at(0)), Some(1));
         assert_eq!(sessions.of(token, at(1)), None);
-        sessions.open(token, Owner::of("alice"), 1, Some(at(100)), at(0));
+        sessions.open(token, Owner::of("alice"), content(1), Some(at(100)), at(0));
         sessions.end(token);
         assert_eq!(sessions.of(token, at(0)), None);
+    }
+
+    #[test]
+    fn the_work_of_a_session_stops_however_the_session_is_closed() {
+        let opened = |sessions: &mut Sessions<usize>, number: usize, user: &str| {
+            let (token, stop) = (TokenDigest::of(&number.to_string()), CancellationToken::new());
+            sessions.open(token, Owner::of(user), (number, stop.clone()), None, second(number));
+            (token, stop)
+        };
+        let ends: [fn(&mut Sessions<usize>, TokenDigest); 4] = [
+            |sessions, token| sessions.end(token),
+            |sessions, _| sessions.remove_ended(at(3)),
+            |sessions, _| assert!(sessions.end_heaviest(|_| 1)),
+            |sessions, _| (1..=OF_USER).for_each(|number| open(sessions, number, "alice")),
+        ];
+        for end in ends {
+            let mut sessions = Sessions::default();
+            let (token, stop) = opened(&mut sessions, 0, "alice");
+            assert!(!stop.is_cancelled());
+            end(&mut sessions, token);
+            assert!(stop.is_cancelled());
+        }
+    }
+
+    #[test]
+    fn owners_without_a_name_share_no_limits() {
+        let share = |owner: Owner| owner.share().to_owned();
+        assert_ne!(share(Owner::unknown("1")), share(Owner::unknown("2")));
+        assert_eq!(share(Owner::unknown("1")), share(Owner::unknown("1")));
+        assert!(is_unknown(&share(Owner::unknown("1"))));
+        assert_eq!(share(Owner::of(&account(1))), share(Owner::of(&account(2))));
+        assert!(!is_unknown(&share(Owner::of("token 1"))));
     }
 
     #[test]
     fn a_user_ends_own_sessions_only_and_one_token_has_one_session() {
         let mut sessions = Sessions::default();
         let other = TokenDigest::of("other");
-        sessions.open(other, Owner::of("bob"), 99, None, at(0));
+        sessions.open(other, Owner::of("bob"), content(99), None, at(0));
         let tokens: Vec<TokenDigest> = (0..=OF_USER).map(|at| TokenDigest::of(&at.to_string())).collect();
         for (kept, token) in tokens.iter().enumerate() {
             let now = Timestamp::UNIX_EPOCH + SignedDuration::from_secs(i64::try_from(kept).unwrap());
-            assert_eq!(sessions.open(*token, Owner::of("alice"), kept, None, now), kept);
+            assert_eq!(sessions.open(*token, Owner::of("alice"), content(kept), None, now), kept);
         }
         assert_eq!(sessions.of(tokens[0], at(0)), None);
         assert_eq!(sessions.of(tokens[1], at(0)), Some(1));
         assert_eq!(sessions.of(other, at(0)), Some(99));
-        assert_eq!(sessions.open(other, Owner::of("bob"), 100, None, at(0)), 99);
+        assert_eq!(sessions.open(other, Owner::of("bob"), content(100), None, at(0)), 99);
     }
 
     fn second(seconds: usize) -> Timestamp {
@@ -239,7 +290,7 @@ mod tests {
     /// Opens a session whose token and value are this number.
     fn open(sessions: &mut Sessions<usize>, number: usize, user: &str) {
         let token = TokenDigest::of(&number.to_string());
-        assert_eq!(sessions.open(token, Owner::of(user), number, None, second(number)), number);
+        assert_eq!(sessions.open(token, Owner::of(user), content(number), None, second(number)), number);
     }
 
     fn account(number: usize) -> String {
@@ -275,7 +326,7 @@ mod tests {
         // Users whose names the server does not report form one group.
         for number in 0..ALL {
             let (token, owner) = (TokenDigest::of(&format!("u{number}")), Owner::unknown(&number.to_string()));
-            sessions.open(token, owner, number, None, second(2000));
+            sessions.open(token, owner, content(number), None, second(2000));
         }
         assert!(of(&mut sessions, 0) && of(&mut sessions, 1) && of(&mut sessions, 1000));
     }

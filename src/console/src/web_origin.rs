@@ -36,9 +36,17 @@ impl WebOrigin {
     /// Returns whether pages at other ports of this machine use the same host, so that browsers send them the cookies
     /// of this origin.
     pub(crate) fn shares_cookies(&self) -> bool {
+        !self.is_secure && !self.host().ends_with(".localhost")
+    }
+
+    fn host(&self) -> &str {
         let host = self.authority.rsplit_once(':').filter(|_| !self.authority.ends_with(']'));
-        let host = host.map_or(&*self.authority, |(host, _)| host);
-        !self.is_secure && !host.ends_with(".localhost")
+        host.map_or(&*self.authority, |(host, _)| host)
+    }
+
+    /// Returns the domains of which a browser may send cookies to this origin, the shortest last, at most eight.
+    pub(crate) fn cookie_domains(&self) -> impl Iterator<Item = &str> {
+        std::iter::successors(Some(self.host()), |domain| domain.split_once('.').map(|(_, parent)| parent)).take(8)
     }
 
     /// Returns whether pages are encrypted, so that cookies can be `Secure`.

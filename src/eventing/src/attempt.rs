@@ -43,7 +43,7 @@ pub(super) struct Delivery {
     pub(super) metrics: Metrics,
 }
 
-/// Delivers an event once. Returns the next step. The steps after a failure are on the heap, so that the future of each
+/// Delivers an event once. Returns the next step. The caller records the end of an event of the journal. The steps after a failure are on the heap, so that the future of each
 /// delivery is small.
 pub(super) async fn attempt(
     delivery: Arc<Delivery>,
@@ -77,7 +77,10 @@ async fn try_once(delivery: &Delivery, to: &Subscriber, one: &mut Taken, pauses:
             if let Some(answer) = answer {
                 publish_answer(delivery, to, answer).boxed().await;
             }
-            delivery.store.ended(one, &to.id).await;
+            // The journal's record is written while further events are delivered.
+            if one.is_held_by_a_server() {
+                delivery.store.ended(one, &to.id).await;
+            }
         }
         Next::Again(wait) => {
             tracing::debug!(subscriber = %to.id, ?outcome, ?wait, "an event is delivered again later");

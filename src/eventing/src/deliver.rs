@@ -91,12 +91,14 @@ pub(super) async fn deliver(delivery: Arc<Delivery>, stop: CancellationToken) ->
     }
 }
 
-/// Waits until the tasks of subscribers have returned their events to the server. The journal needs no such step.
+/// Waits until the tasks of subscribers have returned their events to the server, or have recorded them in the journal.
 async fn end(delivery: &Delivery, mut tasks: JoinSet<()>) {
-    let Store::JetStream(store) = &delivery.store else { return };
     let ending = async {
         while tasks.join_next().await.is_some() {}
-        store.flush().await
+        match &delivery.store {
+            Store::Log { .. } => Ok(()),
+            Store::JetStream(store) => store.flush().await,
+        }
     };
     // The server delivers the rest again after some seconds.
     match tokio::time::timeout(RELEASE, ending).await {
@@ -167,7 +169,12 @@ fn begin(
 ) -> Worker {
     let (sender, watched) = watch::channel(Arc::clone(subscriber));
     let over = delivery.store.over(&subscriber.id);
-    let turning = over.map(|over| tasks.spawn(turn_away(Arc::clone(delivery), watched.clone(), over)));
+    let turning = over.map(|over| {
+        let (turning, until) = (turn_away(Arc::clone(delivery), watched.clone(), over), stop.clone());
+        tasks.spawn(async move {
+            until.run_until_cancelled(turning).await;
+        })
+    });
     let source = delivery.store.deliverable(&subscriber.id);
     let working = tasks.spawn(work(Work::new(Arc::clone(delivery), source), watched, stop.clone()));
     Worker { subscriber: sender, tasks: turning.into_iter().chain([working]).collect() }

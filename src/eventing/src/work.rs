@@ -18,7 +18,7 @@ use super::attempt::{Delivery, attempt};
 use super::ordering::{Lane, Lanes, Ordering, SourceDigest};
 use super::retry::Next;
 use super::store::{Source, Taken};
-use super::subscriber::Subscriber;
+use super::subscriber::{Subscriber, SubscriberId};
 
 /// Delay before an event is read again to find its source.
 const READ: Duration = Duration::from_secs(1);
@@ -28,6 +28,10 @@ const READ: Duration = Duration::from_secs(1);
 const AHEAD: usize = 64 << 10;
 const PROMPT: Duration = Duration::from_secs(1);
 
+/// Maximum number of accepted events of a subscriber whose record in the journal is not written yet. A killed process
+/// repeats them.
+const UNRECORDED: usize = 32;
+
 /// The events that were taken for a subscriber.
 pub(super) struct Work {
     delivery: Arc<Delivery>,
@@ -35,6 +39,8 @@ pub(super) struct Work {
     waiting: Lanes<Taken>,
     later: BTreeMap<(Instant, u64), (Lane, Taken)>,
     flights: JoinSet<(Lane, Taken, Next)>,
+    /// The records of accepted events that the journal writes.
+    records: JoinSet<Lane>,
     /// The end of a pause, and the number of pauses.
     resumes: Instant,
     pauses: u32,
@@ -53,6 +59,7 @@ impl Work {
             waiting: Lanes::default(),
             later: BTreeMap::new(),
             flights: JoinSet::new(),
+            records: JoinSet::new(),
             resumes: Instant::now(),
             pauses: 0,
             lost: None,
@@ -73,7 +80,8 @@ impl Work {
         if to.ordering == Ordering::Source {
             self.source.with_partitions();
         }
-        while self.resumes <= now && to.route.is_some() && self.flights.len() < to.in_flight {
+        let is_free = |work: &Self| work.flights.len() < to.in_flight && work.records.len() < UNRECORDED;
+        while self.resumes <= now && to.route.is_some() && is_free(self) {
             let Some((lane, one)) = self.waiting.take() else { break };
             let attempt = attempt(Arc::clone(&self.delivery), Arc::clone(to), (lane, one), self.pauses);
             self.flights.spawn(attempt.boxed());
@@ -101,9 +109,13 @@ impl Work {
     }
 
     /// Records the end of a delivery.
-    fn end(&mut self, (lane, one, next): (Lane, Taken, Next)) {
+    fn end(&mut self, to: &SubscriberId, (lane, one, next): (Lane, Taken, Next)) {
         let is_held = one.is_held_by_a_server();
         match next {
+            Next::Done if !is_held => {
+                self.pauses = 0;
+                self.record(to, lane, one);
+            }
             Next::Again(wait) if !is_held => {
                 self.pauses = 0;
                 self.later.insert((Instant::now() + wait, one.number), (lane, one));
@@ -127,6 +139,15 @@ impl Work {
         }
     }
 
+    /// Records that the subscriber has accepted an event. The next event of the lane waits for it.
+    fn record(&mut self, to: &SubscriberId, lane: Lane, one: Taken) {
+        let (delivery, to) = (Arc::clone(&self.delivery), to.clone());
+        self.records.spawn(async move {
+            delivery.store.ended(&one, &to).await;
+            lane
+        });
+    }
+
     /// Ends the taken event of a lane. A server may have sent copies of it.
     fn leave(&mut self, lane: Lane, is_held: bool) {
         if is_held {
@@ -135,8 +156,10 @@ impl Work {
         self.waiting.end(lane);
     }
 
-    /// Returns the events that are not in flight to the server. The others end with this task.
+    /// Returns the events that are not in flight to the server, and waits until the ends of deliveries are recorded. The
+    /// others end with this task.
     async fn release(mut self) {
+        while self.records.join_next().await.is_some() {}
         // Without open requests, the server returns none of them to this process.
         self.source.release().await;
         while let Some((_, one)) = self.waiting.take() {
@@ -165,9 +188,13 @@ pub(super) async fn work(mut work: Work, mut subscriber: watch::Receiver<Arc<Sub
                 work.waiting.push(lane, taken.number, taken);
             }
             Some(flown) = work.flights.join_next(), if !work.flights.is_empty() => match flown {
-                Ok(flown) => work.end(flown),
+                Ok(flown) => work.end(&to.id, flown),
                 // The event stays in the store.
                 Err(error) => tracing::error!(subscriber = %to.id, %error, "a delivery has ended early"),
+            },
+            Some(recorded) = work.records.join_next(), if !work.records.is_empty() => match recorded {
+                Ok(lane) => work.waiting.end(lane),
+                Err(error) => tracing::error!(subscriber = %to.id, %error, "a record of the journal has ended early"),
             },
             () = sleep_until(wake.unwrap_or_else(Instant::now)), if wake.is_some() => {}
         }

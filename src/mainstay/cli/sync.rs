@@ -177,18 +177,12 @@ impl Asked<'_> {
         if let Some(frozen) = ended.0.status.as_ref().and_then(|status| status.frozen.as_ref())
             && arguments.override_window
         {
-            let by = override_by(&frozen.commit, cluster.user_name().await.ok().flatten());
-            request = Request::begin(cluster, kind, before, Some((&frozen.commit, by)), progress).await?;
+            let user = cluster.user_name().await.ok().flatten();
+            request = Request::begin(cluster, kind, before, Some((&frozen.commit, user)), progress).await?;
             ended = request.end(wait, end, arguments.timeout.0).await?;
         }
         Ok(ended)
     }
-}
-
-/// The annotation that overrides a window for a commit. Without a user, the value is null, so an earlier annotation is
-/// removed.
-fn override_by(commit: &str, user: Option<String>) -> Value {
-    user.map_or(Value::Null, |user| json!(format!("{commit} {user}")))
 }
 
 /// A request for a sync, and a watch of its GitSync.
@@ -207,18 +201,16 @@ impl Request {
         cluster: &Cluster,
         kind: &Arc<Kind>,
         before: &GitSync,
-        overridden: Option<(&str, Value)>,
+        overridden: Option<(&str, Option<String>)>,
         progress: &Progress,
     ) -> Result<Self, Error> {
         let name = before.metadata.name.as_deref().unwrap_or_default();
         let namespace = before.metadata.namespace.as_deref();
         let token = jiff::Timestamp::now().to_string();
-        let mut patch = requests::sync(&token);
-        if let Some((commit, by)) = overridden {
-            let annotations = &mut patch["metadata"]["annotations"];
-            annotations[names::OVERRIDE_WINDOW] = json!(commit);
-            annotations[names::OVERRIDE_WINDOW_BY] = by;
-        }
+        let patch = match overridden {
+            Some((commit, user)) => requests::sync_overriding(&token, commit, user.as_deref()),
+            None => requests::sync(&token),
+        };
         cluster.patch_merge(kind, namespace, name, Part::Main, &patch).await?;
         let events = cluster.watch(kind, Selection::named(namespace, name));
         progress.say(&format!("{}: waiting for an agent", syncs::name(before)));

@@ -93,6 +93,23 @@ fn renew(desk: &Desk, namespace: &str, spec: &Value) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_page_whose_stream_has_failed_is_not_live_while_it_asks_why() {
+    let desk = Desk::new().await;
+    let tab = desk.user(&desk.users.account(NAMESPACE, "reader", READS)).await;
+    tab.until(LIVE).await;
+    tab.value("window.isSame = true; window.own = window.fetch; true").await;
+    // A path without a stream, and a server that does not respond to the question why there is none.
+    let silent = "window.fetch = (url, options) => url.includes('/absent') \
+                  ? new Promise((_, fail) => options.signal.addEventListener('abort', () => fail(options.signal.reason))) \
+                  : window.own(url, options); main.dataset.live = '/absent'; listen(); true";
+    tab.value(silent).await;
+    tab.until("document.getElementById('live').innerText === 'Reconnecting'").await;
+    // The question has a maximum time. The page is then read again, with the path of its stream.
+    tab.until(LIVE).await;
+    assert_eq!(tab.value("window.isSame").await, true, "it was not loaded again");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_page_without_a_stream_says_that_too_many_are_open_and_tries_again() {
     let desk = Desk::new().await;
     let tab = desk.user(&desk.users.account(NAMESPACE, "reader", READS)).await;

@@ -21,6 +21,7 @@ mod provider;
 mod repositories;
 mod sign_in;
 mod sources;
+mod syncs;
 mod trees;
 mod users;
 mod views;
@@ -190,6 +191,28 @@ async fn a_session_ends_with_its_token_and_by_its_button() {
     assert!(page.code == 401 && page.text.contains("name=\"token\""), "{}", page.text);
     assert_eq!(console.get("/", &second).await.code, 401);
     while stream.chunk().await.unwrap().is_some() {}
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_button_ends_all_sessions_whose_cookies_the_browser_sends() {
+    let users = Users::new().await;
+    let console = users.console(FORM).await;
+    let token = users.account(NAMESPACE, "reader", READS);
+    let sessions = [console.sign_in(&token).await, console.sign_in(&token).await];
+    let other = console.sign_in(&token).await;
+    let all = sessions.join("; ");
+    let csrf = console.get("/", &all).await.field("csrf");
+    assert_eq!(console.post("/sign-out", &all, &[("csrf", "0")]).await.code, 403);
+    assert_eq!(console.post("/sign-out", &all, &[("csrf", &csrf)]).await.code, 303);
+    for session in sessions {
+        assert_eq!(console.get("/", &session).await.code, 401);
+    }
+    assert_eq!(console.get("/", &other).await.code, 200);
+    // A new session is not hidden by an earlier one whose cookie comes first.
+    let answer = console.post("/sign-in", &other, &[("token", &token), ("next", "/")]).await;
+    assert_eq!(answer.code, 303);
+    assert_eq!(console.get("/", &other).await.code, 401);
+    assert_eq!(console.get("/", &answer.cookie()).await.code, 200);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

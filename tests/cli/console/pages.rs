@@ -71,6 +71,7 @@ impl Desk {
                 condition("Contended", "True", "Contended", &fight)],
             "failures": [{"object": format!("Service {NAMESPACE}/{text}"), "reason": "ApplyFailed", "message": text}],
             "held": [format!("ConfigMap {NAMESPACE}/{text}")], "heldObjects": 3,
+            "frozen": {"commit": "c".repeat(40), "by": text},
             "paused": [{"object": "Deployment.apps shop/web", "until": text}],
             "lastReplacements": [{"object": text, "fields": [text], "uid": "u", "allowedBy": "Spec", "when": WHEN}],
             "drifted": [{"object": "Service shop/api", "fields": [text], "who": text, "since": WHEN, "reason": "Paused"}],
@@ -123,6 +124,8 @@ fn views() -> Vec<(&'static str, String)> {
         ("drift", format!("{URL}/drift")),
         ("question", format!("{URL}/act?action=allow-prune&{sync}")),
         ("suspend", format!("{URL}/act?action=suspend&{sync}")),
+        ("sync", format!("{URL}/act?action=sync&{sync}")),
+        ("sync-all", format!("{URL}/sync")),
         ("missing", format!("{URL}/nowhere")),
         ("absent", format!("{URL}/gitsync/{NAMESPACE}/absent")),
     ]

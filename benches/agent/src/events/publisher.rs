@@ -20,11 +20,27 @@ const PACE: u32 = 100;
 
 /// The target of the events.
 pub(super) enum Publisher {
-    Http { client: reqwest::Client, url: String },
-    Broker { context: Box<jetstream::Context>, subject: String },
+    /// A client, and the request of each event without its ID and its data.
+    Http {
+        client: reqwest::Client,
+        request: Box<reqwest::Request>,
+    },
+    Broker {
+        context: Box<jetstream::Context>,
+        subject: String,
+    },
 }
 
 impl Publisher {
+    /// Returns a publisher that posts events to a URL. It parses the URL and the headers once: the time of a publisher is
+    /// not that of the store.
+    pub(super) fn http(url: &str) -> Result<Self, Error> {
+        let client = reqwest::Client::new();
+        let request = ATTRIBUTES.iter().fold(client.post(url), |request, (name, value)| request.header(*name, *value));
+        let request = Box::new(request.build().map_err(Error::Publish)?);
+        Ok(Self::Http { client, request })
+    }
+
     /// Publishes these events as fast as they are accepted. Returns when each began.
     pub(super) async fn saturate(&self, numbers: std::ops::Range<u32>) -> Result<Vec<(u32, Instant)>, Error> {
         stream::iter(numbers).map(|number| self.publish(number)).buffer_unordered(CLIENTS).try_collect().await
@@ -49,21 +65,25 @@ impl Publisher {
     /// Publishes an event. Returns its number and when this began.
     pub(super) async fn publish(&self, number: u32) -> Result<(u32, Instant), Error> {
         let begun = Instant::now();
-        let (id, data) = (number.to_string(), vec![b'x'; DATA]);
         match self {
-            Self::Http { client, url } => {
-                let request = client.post(url).header("ce-id", id).body(data);
-                let request = ATTRIBUTES.iter().fold(request, |request, (name, value)| request.header(*name, *value));
-                let answer = request.send().await.map_err(Error::Publish)?;
+            Self::Http { client, request } => {
+                let mut one = reqwest::Request::new(request.method().clone(), request.url().clone());
+                one.headers_mut().clone_from(request.headers());
+                one.headers_mut().insert("ce-id", number.into());
+                *one.body_mut() = Some(vec![b'x'; DATA].into());
+                let answer = client.execute(one).await.map_err(Error::Publish)?;
                 answer.error_for_status().map_err(Error::Publish)?;
             }
             Self::Broker { context, subject } => {
                 let mut headers = HeaderMap::new();
-                headers.insert("ce-id", id.as_str());
+                headers.insert("ce-id", number.to_string().as_str());
                 for (name, value) in ATTRIBUTES {
                     headers.insert(name, value);
                 }
-                let sent = context.publish_with_headers(subject.clone(), headers, data.into()).await.map_err(broken)?;
+                let sent = context
+                    .publish_with_headers(subject.clone(), headers, vec![b'x'; DATA].into())
+                    .await
+                    .map_err(broken)?;
                 sent.await.map_err(broken)?;
             }
         }

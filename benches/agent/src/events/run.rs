@@ -158,7 +158,7 @@ impl Run<'_> {
             processes.push(process);
             urls.push(format!("http://{address}/publish"));
         }
-        Ok((Publisher::Http { client: reqwest::Client::new(), url: urls.swap_remove(0) }, processes))
+        Ok((Publisher::http(&urls.swap_remove(0))?, processes))
     }
 
     /// Returns the prefix of the names of this measurement.

@@ -1,12 +1,14 @@
 //! The state of a connection: whether a request is in flight, and its deadline.
 //!
 //! Invariant: a connection waits for a request, [receives](super::receive) its body, or is busy until the last byte of
-//! the response is passed on. A new client may replace it in the first two of these phases.
+//! the response is passed on. A new client may replace it in the first two of these phases. Invariant: a client that does not
+//! read the end of a response loses its connection, and with it the memory of the response.
 
 use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use hyper::body::{Body, Frame, SizeHint};
 use parking_lot::Mutex;
@@ -17,6 +19,11 @@ use tokio_util::sync::CancellationToken;
 
 use super::limits::Limits;
 use super::silent::{Entry, Silent};
+
+/// Number of bytes of a response that a client has to read in the time for which a connection is kept.
+const PROGRESS: usize = 64 << 10;
+/// Maximum time in which a client has to read the end of a response.
+pub(super) const LONGEST_READ: Duration = Duration::from_secs(600);
 
 pub(super) struct Connection {
     limits: Limits,
@@ -45,12 +52,24 @@ struct State {
     deadline: Instant,
     /// The time of the last byte in either direction.
     moved: Instant,
+    /// The responses whose end may still be in buffers.
+    unread: Option<Unread>,
+}
+
+/// Responses that the client reads.
+struct Unread {
+    /// The bytes that were sent since the deadline was set.
+    sent: usize,
+    /// The end of the time of the first one.
+    latest: Instant,
 }
 
 impl Connection {
     pub(super) fn new(limits: Limits, entry: Entry, end: CancellationToken) -> Arc<Self> {
         let (silent, now) = (Arc::clone(&entry.all), Instant::now());
-        let state = State { entry: Some(entry), phase: Phase::Waits, deadline: now + limits.whole, moved: now };
+        // A connection that is kept has this time for its first request, too.
+        let first = limits.kept.map_or(limits.whole, |kept| kept.max(limits.head));
+        let state = State { entry: Some(entry), phase: Phase::Waits, deadline: now + first, moved: now, unread: None };
         Arc::new(Self { limits, silent, end, state: Mutex::new(state), changed: Notify::new() })
     }
 
@@ -58,7 +77,9 @@ impl Connection {
     pub(super) fn begin(&self) {
         let mut state = self.state.lock();
         state.phase = Phase::Busy;
-        state.deadline = Instant::now() + self.limits.whole;
+        // A further request does not extend the time of an earlier response.
+        let deadline = Instant::now() + self.limits.whole;
+        state.deadline = state.unread.as_ref().map_or(deadline, |unread| unread.latest.min(deadline));
         drop(state.entry.take());
         self.changed.notify_one();
     }
@@ -81,12 +102,14 @@ impl Connection {
     }
 
     /// Records that the response is passed on or was cancelled. Its last bytes may still be in buffers: the client has to
-    /// read them in the time for which the connection is kept.
+    /// read some of them in each interval for which the connection is kept.
     fn answered(&self) {
         if let Some(kept) = self.limits.kept {
-            let mut state = self.state.lock();
+            let (mut state, now) = (self.state.lock(), Instant::now());
             state.entry = Some(self.silent.enter(self.end.clone()));
-            state.deadline = Instant::now() + kept.max(self.limits.head);
+            let latest = state.unread.take().map_or(now + kept.max(LONGEST_READ), |unread| unread.latest);
+            state.deadline = latest.min(now + kept.max(self.limits.head));
+            state.unread = Some(Unread { sent: 0, latest });
             state.phase = Phase::Waits;
             self.changed.notify_one();
         }
@@ -129,6 +152,27 @@ impl Connection {
     fn moved(&self) {
         self.state.lock().moved = Instant::now();
     }
+
+    /// Records that all bytes of responses so far are written.
+    fn flushed(&self) {
+        let mut state = self.state.lock();
+        if state.unread.take().is_some() && state.phase != Phase::Waits {
+            state.deadline = Instant::now() + self.limits.whole;
+        }
+    }
+
+    /// Records bytes of a response.
+    fn sent(&self, bytes: usize) {
+        let (mut state, now) = (self.state.lock(), Instant::now());
+        state.moved = now;
+        let State { unread, deadline, .. } = &mut *state;
+        let (Some(unread), Some(kept)) = (unread, self.limits.kept) else { return };
+        unread.sent += bytes;
+        if unread.sent >= PROGRESS {
+            unread.sent = 0;
+            *deadline = (now + kept.max(self.limits.head)).min(unread.latest);
+        }
+    }
 }
 
 /// A stream that reports its progress to its connection.
@@ -138,11 +182,9 @@ pub(super) struct Moving<S> {
 }
 
 impl<S> Moving<S> {
-    fn seen<T>(&self, polled: Poll<T>, has_moved: impl FnOnce(&T) -> bool) -> Poll<T> {
-        if let Poll::Ready(outcome) = &polled
-            && has_moved(outcome)
-        {
-            self.connection.moved();
+    fn written(&self, polled: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
+        if let Poll::Ready(Ok(bytes @ 1..)) = &polled {
+            self.connection.sent(*bytes);
         }
         polled
     }
@@ -152,14 +194,17 @@ impl<S: AsyncRead + Unpin> AsyncRead for Moving<S> {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let before = buffer.filled().len();
         let polled = Pin::new(&mut self.stream).poll_read(cx, buffer);
-        self.seen(polled, |_| buffer.filled().len() > before)
+        if polled.is_ready() && buffer.filled().len() > before {
+            self.connection.moved();
+        }
+        polled
     }
 }
 
 impl<S: AsyncWrite + Unpin> AsyncWrite for Moving<S> {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         let polled = Pin::new(&mut self.stream).poll_write(cx, bytes);
-        self.seen(polled, |written| matches!(written, Ok(1..)))
+        self.written(polled)
     }
 
     fn poll_write_vectored(
@@ -168,7 +213,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Moving<S> {
         slices: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         let polled = Pin::new(&mut self.stream).poll_write_vectored(cx, slices);
-        self.seen(polled, |written| matches!(written, Ok(1..)))
+        self.written(polled)
     }
 
     fn is_write_vectored(&self) -> bool {
@@ -176,7 +221,11 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Moving<S> {
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_flush(cx)
+        let polled = Pin::new(&mut self.stream).poll_flush(cx);
+        if matches!(polled, Poll::Ready(Ok(()))) {
+            self.connection.flushed();
+        }
+        polled
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
@@ -216,5 +265,78 @@ impl<B: Body> Body for Answered<B> {
 
     fn size_hint(&self) -> SizeHint {
         self.body.size_hint()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures::FutureExt as _;
+
+    use super::*;
+
+    const KEPT: Duration = Duration::from_secs(60);
+
+    /// Returns a connection whose response is passed on.
+    fn answered() -> Arc<Connection> {
+        let (silent, end) = (Arc::<Silent>::default(), CancellationToken::new());
+        let limits = Limits { kept: Some(KEPT), whole: LONGEST_READ * 10, ..Limits::default() };
+        let connection = Connection::new(limits, silent.enter(end.clone()), end);
+        connection.begin();
+        connection.answered();
+        connection
+    }
+
+    fn is_late(connection: &Connection) -> bool {
+        connection.late().now_or_never().is_some()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_client_that_reads_steadily_has_ten_minutes() {
+        let (connection, begun) = (answered(), Instant::now());
+        while !is_late(&connection) {
+            tokio::time::advance(KEPT / 2).await;
+            connection.sent(PROGRESS / 2);
+            connection.sent(PROGRESS / 2);
+        }
+        assert_eq!(begun.elapsed(), LONGEST_READ);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_client_that_hardly_reads_has_the_time_of_an_idle_one() {
+        let (connection, begun) = (answered(), Instant::now());
+        while !is_late(&connection) {
+            tokio::time::advance(KEPT / 10).await;
+            connection.sent(PROGRESS / 20);
+        }
+        assert_eq!(begun.elapsed(), KEPT);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn further_requests_do_not_extend_the_time_of_a_response() {
+        let (connection, begun) = (answered(), Instant::now());
+        while !is_late(&connection) {
+            tokio::time::advance(KEPT / 2).await;
+            connection.begin();
+            connection.answered();
+        }
+        assert_eq!(begun.elapsed(), LONGEST_READ);
+        let connection = answered();
+        for _ in 0..30 {
+            connection.flushed();
+            tokio::time::advance(KEPT / 2).await;
+            connection.begin();
+            connection.answered();
+            assert!(!is_late(&connection), "the client reads each response");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_kept_connection_has_a_limited_time_for_its_first_request() {
+        let (silent, end) = (Arc::<Silent>::default(), CancellationToken::new());
+        let limits = Limits { kept: Some(KEPT), whole: LONGEST_READ * 10, ..Limits::default() };
+        let connection = Connection::new(limits, silent.enter(end.clone()), end);
+        assert!(!is_late(&connection));
+        tokio::time::advance(KEPT).await;
+        assert!(is_late(&connection));
     }
 }

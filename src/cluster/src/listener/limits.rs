@@ -14,8 +14,8 @@ pub struct Limits {
     pub head: Duration,
     /// Maximum time of a connection including its first request, and of each further request.
     pub whole: Duration,
-    /// Time for which a connection is kept open for another request, and in which the client has to read the buffered end
-    /// of a response; `None` closes the connection after one request.
+    /// Time for which a connection is kept open for another request, and in which the client has to read 64 KiB of the buffered
+    /// end of a response, for at most ten minutes; `None` closes the connection after one request.
     pub kept: Option<Duration>,
     /// Timeout without a byte in either direction during a request; `None` for no such timeout.
     pub idle: Option<Duration>,

@@ -3,11 +3,13 @@
 use maud::{Markup, html};
 
 use super::parts::{self, Right};
+use super::sync::{self, Held};
 use crate::action::Action;
 use crate::address;
 use crate::asked::Asked;
 use crate::command::Holder;
 use crate::objects_cluster::ObjectsCluster;
+use crate::sync_preview::SyncPreview;
 use crate::text::{SHORT, plain};
 use mainstay_object::Key;
 
@@ -29,7 +31,9 @@ pub(crate) struct Confirmation<'c> {
     pub(crate) csrf: &'c str,
     /// The name of the cluster; empty without a name.
     pub(crate) cluster: &'c str,
-    /// Objects whose deletion is to be approved; `more` is the number of further objects.
+    /// The deviations before a sync.
+    pub(crate) preview: Option<&'c SyncPreview>,
+    /// Objects whose deletion is to be approved, or that a sync does not delete; `more` is the number of further objects.
     pub(crate) held: &'c [String],
     pub(crate) more: i64,
     /// The cluster of these objects.
@@ -40,17 +44,14 @@ pub(crate) struct Confirmation<'c> {
 
 /// Returns the page.
 pub(crate) fn confirmation(page: &Confirmation<'_>) -> Markup {
-    let Confirmation { asked, right, csrf, cluster, held, more, objects, problem } = page;
-    let holder = Holder { git_sync: &asked.key, attempted: &asked.commit };
+    let Confirmation { asked, right, csrf, cluster, preview, problem, .. } = page;
     html! {
         (place(&asked.key))
         h1 { (asked.action.label()) ": " (name(&asked.key)) }
         @if !cluster.is_empty() { p { "In the cluster " strong { (cluster) } "." } }
         p { (asked.action.effect(&asked.key)) }
-        @if !held.is_empty() {
-            p { "Commit " code { (asked.commit) } " deletes:" }
-            ul { @for one in *held { li { (parts::held_object(one, holder, *objects)) } } @if *more > 0 { li { "and " (more) " more" } } }
-        }
+        (sync::object(asked))
+        (objects(page))
         @if !problem.is_empty() { p.note role="alert" { (problem) } }
         form.confirm method="post" action="/act" {
             @for (name, value) in asked.pairs() { input type="hidden" name=(name) value=(value); }
@@ -59,13 +60,35 @@ pub(crate) fn confirmation(page: &Confirmation<'_>) -> Markup {
             @if asked.action.has_length(&asked.key) {
                 label { "For how long, such as 30m or 2h; empty for no limit" input type="text" name="for" value=(asked.length) maxlength="20"; }
             }
+            @if let Some(frozen) = preview.and_then(|preview| preview.frozen.as_ref()) { (sync::window(frozen, &asked.options)) }
             @match right {
                 Ok(()) => button.primary.danger[asked.action == Action::AllowPrune] type="submit" { (asked.action.label()) },
                 Err(why) => { button type="submit" disabled { (asked.action.label()) } p.note { (parts::coded(why)) } },
             }
-            a href=(address::of_object(&asked.key)) { "Cancel" }
+            a href=(back(asked)) { "Cancel" }
         }
     }
+}
+
+/// Returns the objects that the action affects.
+fn objects(page: &Confirmation<'_>) -> Markup {
+    let Confirmation { asked, preview, held, more, objects, .. } = page;
+    let holder = Holder { git_sync: &asked.key, attempted: &asked.commit };
+    html! {
+        @if let Some(preview) = preview {
+            (sync::preview(preview, &asked.key, *objects))
+            (sync::remaining(Held { objects: held, more: *more, commit: &asked.commit }, &asked.key, *objects))
+        } @else if !held.is_empty() {
+            p { "Commit " code { (asked.commit) } " deletes:" }
+            ul { @for one in *held { li { (parts::held_object(one, holder, *objects)) } } @if *more > 0 { li { "and " (more) " more" } } }
+        }
+    }
+}
+
+/// Returns the page from which the user comes.
+fn back(asked: &Asked) -> String {
+    let object = address::key_of(&asked.options.object);
+    address::of_object(object.as_ref().unwrap_or(&asked.key))
 }
 
 /// Returns the page about the result.
@@ -77,6 +100,6 @@ pub(crate) fn outcome(asked: &Asked, result: &Result<(), String>) -> Markup {
             Ok(()) => p role="status" { (asked.action.result(&asked.key)) },
             Err(why) => p.note role="alert" { "Nothing was changed: " (why) },
         }
-        p { a href=(address::of_object(&asked.key)) { "Back to the object" } }
+        p { a href=(back(asked)) { "Back to the object" } }
     }
 }

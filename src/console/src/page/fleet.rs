@@ -78,6 +78,9 @@ pub(crate) fn fleet(fleet: &Fleet<'_>) -> Markup {
         }
         (form(fleet))
         p.quiet role="status" { (listing.found) @if listing.found == 1 { " object" } @else { " objects" } }
+        @if listing.git_syncs > 0 {
+            div.actions { a.button href=(link("/sync", filter, filter.state, 1)) { "Sync all shown" } }
+        }
         @if !listing.rows.is_empty() {
             table.cards {
                 thead { tr {
@@ -212,6 +215,7 @@ mod tests {
             let page = page.into_string();
             assert_eq!(page.contains("2 of 3"), kind == FleetKind::GitSync, "{page}");
             assert_eq!(page.contains("Create a Function"), kind == FleetKind::GitSync, "{page}");
+            assert_eq!(page.contains("<a class=\"button\" href=\"/sync\">"), kind == FleetKind::GitSync, "{page}");
             let head = page.split("<tbody>").next().unwrap_or_default();
             ["Healthy", "Version", "Next lookup"].map(|name| head.contains(&format!("<th scope=\"col\">{name}</th>")))
         };

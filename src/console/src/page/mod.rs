@@ -1,6 +1,7 @@
 //! The pages. The templates escape every string, except for `DOCTYPE`.
 
 mod act;
+mod batch;
 mod belonging;
 mod call;
 mod delete;
@@ -25,9 +26,11 @@ mod repository_form;
 mod rule_form;
 mod sign_in;
 mod source;
+mod sync;
 mod windows;
 
 pub(crate) use act::{Confirmation, confirmation, outcome};
+pub(crate) use batch::{BatchPage, batch, requested};
 pub(crate) use call::{CallPage, Methods, call};
 pub(crate) use delete::{Deletion, deleted, deletion};
 pub(crate) use differences::{DifferencesPage, differences};

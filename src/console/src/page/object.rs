@@ -12,6 +12,7 @@ use super::parts::{self, Right};
 use super::pods::{Log, Pod, log as log_section, table};
 use crate::action::{Action, offered};
 use crate::address;
+use crate::again::Again;
 use crate::facts::Facts;
 use crate::field::{text_at, time_at};
 use crate::remote::without_login;
@@ -36,6 +37,8 @@ pub(crate) struct ObjectPage<'p> {
     pub(crate) right: &'p Right,
     /// The permission to delete it.
     pub(crate) deletion: &'p Right,
+    /// The request that its GitSync takes for it, with the permission for the GitSync.
+    pub(crate) again: &'p Option<(Again, Right)>,
     pub(crate) now: Timestamp,
 }
 
@@ -108,7 +111,7 @@ impl ObjectPage<'_> {
 
 /// Returns the page.
 pub(crate) fn object(page: &ObjectPage<'_>) -> Markup {
-    let ObjectPage { key, live, trace, events, pods, log, right, now, .. } = page;
+    let ObjectPage { key, live, trace, events, pods, log, right, again, now, .. } = page;
     let actions = page.actions();
     let conditions = live.map(conditions_of).unwrap_or_default();
     html! {
@@ -118,6 +121,12 @@ pub(crate) fn object(page: &ObjectPage<'_>) -> Markup {
             @for word in page.deviations() { " " (parts::deviation(word)) }
         }
         @if !actions.is_empty() { (parts::actions(&actions, key, right)) }
+        @if let Some((again, right)) = again {
+            div.actions {
+                (parts::action_button(&again.asked, again.label, right))
+                @if let Err(why) = right { p.note { (parts::coded(why)) } }
+            }
+        }
         @if let Some(live) = live { (of_kind(page, live)) }
         (anchors(page, !conditions.is_empty()))
         (facts(page))

@@ -336,13 +336,19 @@ pub(super) fn actions(actions: &[Action], key: &Key, right: &Right) -> Markup {
     html! {
         div.actions {
             @for action in actions {
-                @let asked = Asked { action: *action, key: key.clone(), length: String::new(), commit: String::new() };
-                @match right {
-                    Ok(()) => a.button href=(address::with_query("/act", &asked.pairs())) { (action.label()) },
-                    Err(_) => span.button.off aria-disabled="true" { (action.label()) },
-                }
+                (action_button(&Asked::plain(*action, key.clone()), action.label(), right))
             }
             @if let Err(why) = right { p.note { (coded(why)) } }
+        }
+    }
+}
+
+/// Returns the button that opens the page which asks before this action.
+pub(super) fn action_button(asked: &Asked, label: &str, right: &Right) -> Markup {
+    html! {
+        @match right {
+            Ok(()) => a.button href=(address::with_query("/act", &asked.pairs())) { (label) },
+            Err(_) => span.button.off aria-disabled="true" { (label) },
         }
     }
 }

@@ -1,5 +1,7 @@
 //! Asks for confirmation of an action, and performs it with the permissions of the user.
 
+use std::time::Duration;
+
 use axum::Extension;
 use axum::extract::Request;
 use axum::response::Response;
@@ -8,7 +10,7 @@ use jiff::Timestamp;
 use serde_json::Value;
 
 use super::page_memory::Heavy;
-use super::pages::{heavy, keeping, query, room};
+use super::pages::{heavy, keeping, query, room, tree_of};
 use super::read::{self, Found};
 use super::session::{Its, Session};
 use super::watched::said;
@@ -18,16 +20,41 @@ use crate::asked::Asked;
 use crate::field::text_at;
 use crate::objects_cluster::ObjectsCluster;
 use crate::page::{self, Confirmation, Page};
+use crate::sync_preview::SyncPreview;
 use crate::text::{SHORT, plain};
+use crate::tree::Children;
 use mainstay_cluster::Part;
+
+/// Maximum number of held deletions on the page.
+const HELD: usize = 200;
+/// Maximum time for the objects of a GitSync before a sync.
+const WITHIN: Duration = Duration::from_secs(10);
+
+/// Returns the memory of the page that asks.
+fn memory_of(asked: &Asked) -> Heavy {
+    if asked.action == Action::Sync { Heavy::Tree } else { Heavy::Single }
+}
 
 pub(super) async fn confirm(Extension(session): Its, uri: Uri) -> Response {
     match Asked::of(&query(&uri)) {
         Err(why) => answer::message(StatusCode::BAD_REQUEST, "Wrong address", why),
         Ok(asked) if asked.action == Action::Delete => delete::confirm(&session, &asked).await,
         Ok(asked) => {
+            let page = memory_of(&asked);
             let shown = ask(&session, asked, StatusCode::OK, "");
-            heavy(&session, Heavy::Single, Box::pin(shown)).await
+            heavy(&session, page, Box::pin(shown)).await
+        }
+    }
+}
+
+/// Reads the deviations of a GitSync.
+async fn preview(session: &Session, live: &Value) -> SyncPreview {
+    let tree = tokio::time::timeout(WITHIN, tree_of(session, live, Children::Omitted)).await;
+    match tree.unwrap_or_else(|_| Err("it takes too long".to_owned())) {
+        Ok(tree) => SyncPreview::of(live, &tree.objects, tree.notes),
+        Err(why) => {
+            let note = format!("Missing objects are not counted, because the objects cannot be read: {why}");
+            SyncPreview::of(live, &[], vec![note])
         }
     }
 }
@@ -35,22 +62,26 @@ pub(super) async fn confirm(Extension(session): Its, uri: Uri) -> Response {
 /// Returns the page that asks for confirmation.
 async fn ask(session: &Session, mut asked: Asked, status: StatusCode, problem: &str) -> Response {
     let right = read::may_patch(&session.cluster, &asked.key).await;
-    let (mut held, mut more, mut objects) = (Vec::new(), 0, ObjectsCluster::This);
-    if asked.action == Action::AllowPrune
+    let (mut held, mut more, mut objects, mut deviations) = (Vec::new(), 0, ObjectsCluster::This, None);
+    if matches!(asked.action, Action::Sync | Action::AllowPrune)
         && let Found::There(live) = read::object(&session.cluster, &asked.key).await
     {
-        let all = live.pointer("/status/held").and_then(Value::as_array).into_iter().flatten();
+        let all = live.pointer("/status/held").and_then(Value::as_array).into_iter().flatten().take(HELD);
         held = all.filter_map(Value::as_str).map(|one| plain(one, SHORT)).collect();
         let count = live.pointer("/status/heldObjects").and_then(Value::as_i64).unwrap_or(0);
         more = count.saturating_sub(i64::try_from(held.len()).unwrap_or(i64::MAX));
         objects = ObjectsCluster::of(&live);
         asked.commit = text_at(&live, "/status/attemptedCommit", SHORT);
+        if asked.action == Action::Sync {
+            deviations = Some(preview(session, &live).await);
+        }
     }
     let body = page::confirmation(&Confirmation {
         asked: &asked,
         right: &right,
         csrf: &session.csrf,
         cluster: &session.cluster_name,
+        preview: deviations.as_ref(),
         held: &held,
         more,
         objects,
@@ -75,14 +106,18 @@ pub(super) async fn perform(Extension(session): Its, mut request: Request) -> Re
         return delete::perform(&session, &asked, &form).await;
     }
     // The API server responds with the changed object.
-    match room(&session, Heavy::Single).await {
+    match room(&session, memory_of(&asked)).await {
         Ok(room) => keeping(room, Box::pin(change(&session, asked)).await),
         Err(busy) => busy,
     }
 }
 
 /// Writes the change, and returns its outcome.
-async fn change(session: &Session, asked: Asked) -> Response {
+async fn change(session: &Session, mut asked: Asked) -> Response {
+    if !asked.options.overridden.is_empty() {
+        // The status records the user. A user whose name the API server does not report may override a window, too.
+        asked.options.user = session.cluster.user_name().await.ok().flatten();
+    }
     let patch = match asked.patch(Timestamp::now()) {
         Ok(patch) => patch,
         Err(why) => return ask(session, asked, StatusCode::UNPROCESSABLE_ENTITY, &why).await,

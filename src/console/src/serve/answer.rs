@@ -45,6 +45,13 @@ pub(super) fn message(status: StatusCode, title: &str, text: &str) -> Response {
     page(status, page::message(title, text))
 }
 
+/// Returns a response that takes no memory: the server is busy, and the client may try again.
+pub(super) fn busy(text: &'static str) -> Response {
+    let mut response = of_type(StatusCode::SERVICE_UNAVAILABLE, "text/plain; charset=utf-8", text);
+    response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static("5"));
+    response
+}
+
 /// Redirects to another page of this server.
 pub(super) fn see_other(path: &str) -> Response {
     (StatusCode::SEE_OTHER, [(header::LOCATION, path)]).into_response()

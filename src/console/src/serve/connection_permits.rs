@@ -1,4 +1,5 @@
-//! Permits for requests that keep their connection for long: streams of live updates, and calls of Functions.
+//! Permits for requests that keep their connection: streams of live updates, calls of Functions, and each other request until
+//! its client has read the response.
 //!
 //! Invariant: all such requests together have fewer connections than the server, so that pages and probes have some.
 //! Invariant: no session and no group of users takes the permits of all others.
@@ -11,26 +12,35 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::answer;
 use super::group_permits::{Full, GroupPermit, GroupPermits, Most};
+use crate::session;
 
 /// Maximum numbers of streams and of calls. A session has one stream for each open page.
-const STREAMS: Most = Most { server: 512, group: 80 };
+const STREAMS: Most = Most { server: 512, group: 80, least: 0 };
 const STREAMS_OF_SESSION: usize = 16;
-const CALLS: Most = Most { server: 64, group: 16 };
+const CALLS: Most = Most { server: 64, group: 16, least: 0 };
 const CALLS_OF_SESSION: usize = 4;
+/// Maximum numbers of requests that wait, are processed, or have a response that is not read.
+const REQUESTS: Most = Most { server: 192, group: 64, least: 2 };
 
-// The server has 1024 connections.
-const _: () = assert!(STREAMS.server + CALLS.server <= 1024 - 256);
+// The server has 1024 connections. Each session may be a group of its own. A call is one of the requests, too.
+const _: () = assert!(STREAMS.server + REQUESTS.server + session::ALL * REQUESTS.least <= 1024 - 64);
+const _: () = assert!(CALLS.server < REQUESTS.server && CALLS.group < REQUESTS.group);
 
 /// The permits of all sessions. Clones share them.
 #[derive(Clone)]
 pub(super) struct ConnectionPermits {
     streams: GroupPermits,
     calls: GroupPermits,
+    requests: GroupPermits,
 }
 
 impl Default for ConnectionPermits {
     fn default() -> Self {
-        Self { streams: GroupPermits::new(STREAMS), calls: GroupPermits::new(CALLS) }
+        Self {
+            streams: GroupPermits::new(STREAMS),
+            calls: GroupPermits::new(CALLS),
+            requests: GroupPermits::new(REQUESTS),
+        }
     }
 }
 
@@ -39,6 +49,7 @@ pub(super) struct SessionConnections {
     group: String,
     streams: (Arc<Semaphore>, GroupPermits),
     calls: (Arc<Semaphore>, GroupPermits),
+    requests: GroupPermits,
 }
 
 /// The permit of one request, until it is dropped.
@@ -54,6 +65,7 @@ impl ConnectionPermits {
             group: group.to_owned(),
             streams: (Arc::new(Semaphore::new(STREAMS_OF_SESSION)), self.streams.clone()),
             calls: (Arc::new(Semaphore::new(CALLS_OF_SESSION)), self.calls.clone()),
+            requests: self.requests.clone(),
         }
     }
 }
@@ -67,6 +79,11 @@ impl SessionConnections {
     /// Takes the permit of a call.
     pub(super) fn try_call(&self) -> Result<ConnectionPermit, Full> {
         self.try_acquire(&self.calls)
+    }
+
+    /// Takes the permit of a request.
+    pub(super) fn try_request(&self) -> Option<GroupPermit> {
+        self.requests.try_acquire(&self.group, 1).ok()
     }
 
     fn try_acquire(&self, (own, all): &(Arc<Semaphore>, GroupPermits)) -> Result<ConnectionPermit, Full> {
@@ -173,6 +190,20 @@ mod tests {
             }
             assert_eq!((held.len(), full), (most.server, Full::Server));
         }
+    }
+
+    #[test]
+    fn a_group_leaves_requests_to_others() {
+        let all = ConnectionPermits::default();
+        let take = |group: &str| {
+            let (first, second) = (all.of_session(group), all.of_session(group));
+            let both = || first.try_request().or_else(|| second.try_request());
+            std::iter::from_fn(both).collect::<Vec<_>>()
+        };
+        let held = ["a", "b", "c", "d"].map(take);
+        assert_eq!(held.iter().map(Vec::len).collect::<Vec<_>>(), [64, 64, 64, 2]);
+        drop(held);
+        assert_eq!(take("d").len(), REQUESTS.group);
     }
 
     #[test]

@@ -5,11 +5,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
-use axum::body::Body;
+use axum::body::{Body, HttpBody as _};
 use axum::extract::Request;
 use axum::response::Response;
 use axum::routing::{get, post};
-use http::{HeaderMap, HeaderValue, Method, StatusCode, Uri, header};
+use http::{HeaderMap, Method, StatusCode, Uri, header};
 use jiff::Timestamp;
 use parking_lot::Mutex;
 use tokio_rustls::TlsAcceptor;
@@ -18,11 +18,13 @@ use tower::ServiceExt as _;
 
 use super::anonymous_bodies::AnonymousBodies;
 use super::certificate::Certificate;
+use super::group_permits::GroupPermit;
 use super::issuer::{Issuer, IssuerSettings};
 use super::row_memory::RowMemory;
 use super::session::{Session, token};
 use super::shared::{Entry, Nobody, Shared};
-use super::{act, answer, assets, call, differences, files, form, function, live, own, pages, sources};
+use super::{act, answer, assets, batch, call, differences, files, form, function, held, live, own, pages, sources};
+use crate::address;
 use crate::form::ObjectForm as _;
 use crate::function_form::FunctionFields;
 use crate::guard::{self, Gate, Links, Permitted};
@@ -46,6 +48,20 @@ const BODY: Duration = Duration::from_secs(30);
 
 /// Number of spare connections, on which probes get a response while all others are busy.
 const SPARE: usize = 8;
+
+/// Numbers of connections of a server for all users of a cluster, and of one for the user of a command.
+const CONNECTIONS: usize = 1024;
+const OWN_CONNECTIONS: usize = 64;
+
+const NO_CONNECTION: &str =
+    "The server has no free connection. Close other pages of this server, or open this page later.\n";
+const TOO_MANY: &str = "You, or the ServiceAccounts of your namespace, have too many requests at the same time. Send this one \
+                        again later.\n";
+const UNREAD: &str =
+    "The server has no memory for this page, because the responses to other requests were not read. Open it later.\n";
+const ENDED: &str = "The session ended before the response. Open the page again.\n";
+const ENDED_FORM: &str =
+    "The session ended while the form was processed. Open the page again, and check whether the form had its effect.";
 
 /// Returns the limits for browsers, whose streams stay open.
 fn limits(connections: usize) -> Limits {
@@ -143,7 +159,7 @@ impl Console {
     /// Serves requests until `stop`, over TLS if there is a certificate.
     pub async fn serve(self, certificate: Option<Certificate>) {
         let Self { shared, listener, stop, .. } = self;
-        let limits = limits(if shared.gate.links == Links::Session { 64 } else { 1024 });
+        let limits = limits(if shared.gate.links == Links::Session { OWN_CONNECTIONS } else { CONNECTIONS });
         let shared = Arc::new(shared);
         let removing = stop.clone().run_until_cancelled_owned(make_room(Arc::clone(&shared)));
         let answer = move |request: http::Request<hyper::body::Incoming>| {
@@ -204,6 +220,7 @@ fn router() -> Router {
         .route("/drift.csv", get(pages::drift_csv))
         .route("/events", get(live::events))
         .route("/act", get(act::confirm).post(act::perform))
+        .route("/sync", get(batch::confirm).post(batch::perform))
         .route("/namespace", post(own::select_namespace))
         .fallback(pages::unknown)
 }
@@ -215,6 +232,29 @@ fn read_again(mut response: Response, method: &Method) -> Response {
         response.headers_mut().insert(header::REFRESH, delay);
     }
     response
+}
+
+/// Returns the response to a probe, and to any request on a spare connection.
+fn early<B>(request: &http::Request<B>) -> Option<Response> {
+    if request.uri().path() == HEALTH {
+        return Some(answer::of_type(StatusCode::OK, "text/plain; charset=utf-8", "ok\n"));
+    }
+    listener::is_spare(request.extensions()).then(|| read_again(answer::busy(NO_CONNECTION), request.method()))
+}
+
+/// Keeps the permit of a request, and the memory of its response, until the client has read the response. A stream has
+/// permits of its own.
+fn unread(session: &Session, request: GroupPermit, response: Response) -> Response {
+    if response.headers().get(header::CONTENT_TYPE).is_some_and(|kind| kind == live::STREAM) {
+        return response;
+    }
+    if held::has_memory(&response) {
+        return held::held(response, request);
+    }
+    match session.pages.try_unread(response.body().size_hint().exact()) {
+        Some(memory) => held::held(response, (request, memory)),
+        None => answer::busy(UNREAD),
+    }
 }
 
 /// A request, as far as a response without a session depends on it.
@@ -237,16 +277,10 @@ impl Asked {
 
 impl Shared {
     async fn answer(&self, mut request: Request) -> Response {
+        if let Some(response) = early(&request) {
+            return response;
+        }
         let path = request.uri().path().to_owned();
-        if path == HEALTH {
-            return answer::of_type(StatusCode::OK, "text/plain; charset=utf-8", "ok\n");
-        }
-        if listener::is_spare(request.extensions()) {
-            let text = "The server has no free connection. Close other pages of this server, or open this page later.";
-            let mut response = answer::message(StatusCode::SERVICE_UNAVAILABLE, "The server is busy", text);
-            response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static("5"));
-            return read_again(response, request.method());
-        }
         let origin = match guard::judge(request.method(), &path, request.headers(), &self.gate) {
             Ok(Permitted::Own(origin)) => origin,
             Ok(Permitted::Link) => return answer::page(StatusCode::OK, page::opened_again()),
@@ -259,27 +293,65 @@ impl Shared {
             return answer;
         }
         let asked = Asked::of(&request);
-        let session = match self.session(&asked.headers, origin).await {
-            Ok(session) => session,
+        let (digest, session) = match self.find(&asked.headers, origin).await {
+            Ok(found) => found,
             Err(nobody) => return self.nobody(&nobody, &asked, origin).await,
         };
+        // All that may wait follows the permit.
+        let Some(permit) = session.connections.try_request() else {
+            return read_again(answer::busy(TOO_MANY), &asked.method);
+        };
+        if let Err(nobody) = self.check(digest, &session).await {
+            return self.nobody(&nobody, &asked, origin).await;
+        }
         request.extensions_mut().insert(Arc::clone(&session));
-        let Ok(response) = self.router.clone().oneshot(request).await;
-        let response = read_again(response, &asked.method);
+        let Some(response) = self.within_session(&session, request).await else {
+            drop((permit, session));
+            return self.ended(&asked, origin).await;
+        };
+        let response = read_again(unread(&session, permit, response), &asked.method);
         if !session.cluster.is_in_trouble() {
             return response;
         }
         // The token may have expired during the request.
         drop(session);
-        match self.session(&asked.headers, origin).await {
-            Ok(_) => response,
+        let found = match self.find(&asked.headers, origin).await {
+            Ok((digest, session)) => self.check(digest, &session).await,
+            Err(nobody) => Err(nobody),
+        };
+        match found {
+            Ok(()) => response,
             Err(nobody) => self.nobody(&nobody, &asked, origin).await,
+        }
+    }
+
+    /// Returns the response of a page; `None` if the session ends first. Requests in flight at the end of the server are
+    /// completed.
+    async fn within_session(&self, session: &Session, request: Request) -> Option<Response> {
+        let mut responding = Box::pin(self.router.clone().oneshot(request));
+        let response = session.stop.run_until_cancelled(responding.as_mut()).await;
+        let response = match response {
+            Some(response) => response,
+            None if self.stop.is_cancelled() => responding.await,
+            None => return None,
+        };
+        let Ok(response) = response;
+        Some(response)
+    }
+
+    /// Returns the response to a request whose session has ended meanwhile.
+    async fn ended(&self, asked: &Asked, origin: &WebOrigin) -> Response {
+        match (&asked.method, &self.entry) {
+            // The next request opens another session.
+            (&Method::GET, Entry::Proxy { .. }) => read_again(answer::busy(ENDED), &asked.method),
+            (&Method::GET, _) => self.nobody(&Nobody::NoSession, asked, origin).await,
+            _ => answer::message(StatusCode::UNAUTHORIZED, "The session has ended", ENDED_FORM),
         }
     }
 
     /// Returns the page for a request without a session.
     async fn nobody(&self, nobody: &Nobody, asked: &Asked, origin: &WebOrigin) -> Response {
-        let next = asked.uri.path_and_query().map_or("/", |to| to.as_str());
+        let next = address::within(asked.uri.path_and_query().map_or("/", |to| to.as_str()));
         let (status, title, text) = match (nobody, &self.entry) {
             (Nobody::NoSession, Entry::Issuer(by))
                 if asked.is_document() && self.cookie(&asked.headers, origin).is_some() =>
@@ -315,7 +387,93 @@ impl Shared {
 
 #[cfg(test)]
 mod tests {
+    use http::HeaderValue;
+    use hyper::body::Incoming;
+    use loopback::Reach;
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+    use tokio::net::TcpStream;
+    use tokio::sync::mpsc;
+
     use super::*;
+    use crate::serve::session::tests::session;
+
+    #[tokio::test]
+    async fn a_response_that_is_not_read_keeps_its_permits() {
+        let session = session(&RowMemory::default());
+        let request = || session.connections.try_request().unwrap();
+        let large = || answer::page(StatusCode::OK, "x".repeat(900 << 10));
+        let first = unread(&session, request(), large());
+        assert_eq!(first.status(), 200);
+        let second = unread(&session, request(), large());
+        assert!(second.status() == 503 && second.headers().contains_key(header::RETRY_AFTER));
+        drop(first);
+        assert_eq!(unread(&session, request(), large()).status(), 200);
+        // A page that waited for its memory has it already, and a stream has a permit of its own.
+        let held: Vec<Response> =
+            (0..64).map(|_| unread(&session, request(), held::held_memory(large(), ()))).collect();
+        assert!(held.iter().all(|response| response.status() == 200) && session.connections.try_request().is_none());
+        drop(held);
+        let streams: Vec<Response> =
+            (0..65).map(|_| unread(&session, request(), answer::of_type(StatusCode::OK, live::STREAM, ""))).collect();
+        assert!(streams.iter().all(|response| response.status() == 200));
+    }
+
+    /// Sends a request on a new connection.
+    async fn ask(address: std::net::SocketAddr, path: &str) -> TcpStream {
+        let mut stream = TcpStream::connect(address).await.unwrap();
+        stream.write_all(format!("GET {path} HTTP/1.1\r\nHost: a\r\n\r\n").as_bytes()).await.unwrap();
+        stream
+    }
+
+    /// Returns the response until the server closes the connection, in lower case.
+    async fn response(mut stream: TcpStream) -> String {
+        let mut text = String::new();
+        stream.read_to_string(&mut text).await.unwrap();
+        text.to_ascii_lowercase()
+    }
+
+    #[tokio::test]
+    async fn probes_get_a_response_while_each_connection_is_busy() {
+        const BUSY: usize = 40;
+        let listener = Listener::bind("127.0.0.1:0".parse().unwrap(), Reach::Anyone).unwrap();
+        let (address, stop) = (listener.local_addr().unwrap(), CancellationToken::new());
+        let (begun, mut begins) = mpsc::unbounded_channel();
+        let answer = move |request: http::Request<Incoming>| {
+            let begun = begun.clone();
+            async move {
+                if let Some(response) = early(&request) {
+                    return response;
+                }
+                let _ = begun.send(());
+                std::future::pending().await
+            }
+        };
+        let serving = tokio::spawn(listener::serve(listener, limits(BUSY), answer, stop.clone()));
+        let mut busy = Vec::new();
+        for _ in 0..BUSY {
+            busy.push(ask(address, "/").await);
+            begins.recv().await.unwrap();
+        }
+        for _ in 0..2 * SPARE {
+            let probe = response(ask(address, HEALTH).await).await;
+            assert!(probe.starts_with("http/1.1 200 ok\r\n") && probe.ends_with("\r\n\r\nok\n"), "{probe}");
+            let other = response(ask(address, "/").await).await;
+            assert!(other.starts_with("http/1.1 503 ") && other.contains("\r\nretry-after: 5\r\n"), "{other}");
+        }
+        assert!(begins.try_recv().is_err(), "no further request has begun");
+        // A connection that ends makes way for a page.
+        drop(busy.pop());
+        let _page = loop {
+            let page = ask(address, "/").await;
+            let mut first = [0];
+            tokio::select! {
+                _ = begins.recv() => break page,
+                _ = page.peek(&mut first) => {}
+            }
+        };
+        stop.cancel();
+        assert!(serving.await.is_ok());
+    }
 
     #[test]
     fn a_browser_reads_a_busy_page_again_and_sends_no_form_again() {

@@ -51,8 +51,12 @@ impl Shared {
         }
     }
 
-    /// Returns the session of a request.
-    pub(super) async fn session(&self, headers: &HeaderMap, origin: &WebOrigin) -> Result<Arc<Session>, Nobody> {
+    /// Returns the session of a request, whose token may have been refused meanwhile.
+    pub(super) async fn find(
+        &self,
+        headers: &HeaderMap,
+        origin: &WebOrigin,
+    ) -> Result<(TokenDigest, Arc<Session>), Nobody> {
         let now = Timestamp::now();
         let digest = match &self.entry {
             Entry::Proxy { .. } => bearer::of_headers(headers).map(TokenDigest::of),
@@ -69,11 +73,15 @@ impl Shared {
             }
             (None, _) => return Err(Nobody::NoSession),
         };
-        if matches!(self.entry, Entry::Link(_)) || !session.is_refused(now).await {
-            return Ok(session);
+        Ok((digest, session))
+    }
+
+    /// Ends a session whose token the API server refuses. The API server is asked if the last answer is old.
+    pub(super) async fn check(&self, digest: TokenDigest, session: &Session) -> Result<(), Nobody> {
+        if matches!(self.entry, Entry::Link(_)) || !session.is_refused(Timestamp::now()).await {
+            return Ok(());
         }
         self.sessions.lock().end(digest);
-        session.stop.cancel();
         Err(if self.entry.has_sign_in() { Nobody::NoSession } else { Nobody::Refused })
     }
 
@@ -99,17 +107,18 @@ impl Shared {
             Err(error) => return Err(Nobody::Failed(said(&error))),
             Ok(None) => UNKNOWN.to_owned(),
         };
-        let session = self.session_of(&cluster, &user, csrf(&user));
+        let owner = if user == UNKNOWN { Owner::unknown(text) } else { Owner::of(&user) };
+        let session = self.session_of(&cluster, (&user, &owner), csrf(&user));
         let is_renewable = matches!(self.entry, Entry::Issuer(_));
         let end = SessionEnd { at: session::end(expiry, now), is_renewable };
         let session = Arc::new(session.with_end(self.entry.has_sign_in().then_some(end)));
-        let owner = if user == UNKNOWN { Owner::unknown(text) } else { Owner::of(&user) };
-        let opened = self.sessions.lock().open(digest, owner, session, expiry, now);
+        let stop = session.stop.clone();
+        let opened = self.sessions.lock().open(digest, owner, (session, stop), expiry, now);
         tracing::info!(user = &*printable(&user), "a session was opened");
         Ok(opened)
     }
 
-    fn session_of(&self, cluster: &Cluster, user: &str, csrf: String) -> Session {
+    fn session_of(&self, cluster: &Cluster, user: (&str, &Owner), csrf: String) -> Session {
         Session::begin(cluster, user, &self.namespace, &self.readers, csrf, &self.memory, &self.stop)
             .with_cluster_name(&self.cluster_name)
     }
@@ -130,8 +139,10 @@ impl Shared {
         let (Ok(token), Ok(csrf)) = (token(), token()) else { return no_random_numbers() };
         // The page opens even if the server does not report the name of the user or refuses the question.
         let user = cluster.user_name().await.ok().flatten().unwrap_or_else(|| UNKNOWN.to_owned());
-        let session = self.session_of(cluster, &user, csrf);
-        self.sessions.lock().open(digest(&token, origin), Owner::of(&user), Arc::new(session), None, Timestamp::now());
+        let owner = Owner::of(&user);
+        let session = Arc::new(self.session_of(cluster, (&user, &owner), csrf));
+        let stop = session.stop.clone();
+        self.sessions.lock().open(digest(&token, origin), owner, (session, stop), None, Timestamp::now());
         self.with_cookie(answer::see_other("/"), &token, origin)
     }
 
@@ -171,26 +182,35 @@ impl Shared {
 
     /// Gives the browser the cookie of its new session, and opens a page.
     pub(super) fn signed_in(&self, headers: &HeaderMap, next: &str, secret: &str, origin: &WebOrigin) -> Response {
-        // The browser's previous session is no longer reachable, so it is closed.
-        if let Some(before) = self.cookie(headers, origin) {
-            self.sessions.lock().end(before);
-        }
+        // The browser's previous sessions would come before the new one, or are no longer reachable, so they are closed.
+        self.end_named(headers, origin);
         self.with_cookie(answer::see_other(next), secret, origin)
     }
 
     async fn sign_out(&self, request: &mut Request, origin: &WebOrigin) -> Response {
         let digest = self.cookie(request.headers(), origin);
-        let Some((digest, session)) =
-            digest.and_then(|digest| Some((digest, self.sessions.lock().of(digest, Timestamp::now())?)))
-        else {
+        let Some(session) = digest.and_then(|digest| self.sessions.lock().of(digest, Timestamp::now())) else {
             return answer::see_other("/");
         };
         if let Err(response) = session.form(request).await {
             return response;
         }
-        self.sessions.lock().end(digest);
-        session.stop.cancel();
-        self.with_cookie(answer::see_other("/"), "", origin)
+        self.end_named(request.headers(), origin);
+        let mut response = self.with_cookie(answer::see_other("/"), "", origin);
+        let name = self.cookie_name(origin);
+        if sent_cookies(request.headers(), &name).nth(1).is_some() {
+            expire_foreign(&mut response, &name, origin);
+        }
+        response
+    }
+
+    /// Ends all sessions that the cookies of the browser name.
+    fn end_named(&self, headers: &HeaderMap, origin: &WebOrigin) {
+        let name = self.cookie_name(origin);
+        let mut sessions = self.sessions.lock();
+        for token in sent_cookies(headers, &name) {
+            sessions.end(digest(token, origin));
+        }
     }
 
     /// Returns the name of the cookie of an origin. Ports of a machine share their cookies, so the name contains the
@@ -251,6 +271,23 @@ pub(super) fn set_cookie(response: &mut Response, name: &str, value: &str, origi
     }
 }
 
+/// Removes the cookies with a name that pages of other ports or other paths have set, as far as the browser sends them to
+/// [`SIGN_OUT`]. A browser accepts the cookies of an encrypted origin from this server only.
+fn expire_foreign(response: &mut Response, name: &str, origin: &WebOrigin) {
+    if origin.is_secure() {
+        return;
+    }
+    let domains: Vec<String> = origin.cookie_domains().map(|domain| format!("; Domain={domain}")).collect();
+    for path in ["/", SIGN_OUT] {
+        for domain in std::iter::once("").chain(domains.iter().map(String::as_str)) {
+            let cookie = format!("{name}=; Path={path}{domain}; HttpOnly; Max-Age=0");
+            if let Ok(cookie) = HeaderValue::from_str(&cookie) {
+                response.headers_mut().append(header::SET_COOKIE, cookie);
+            }
+        }
+    }
+}
+
 /// Returns the digest of a cookie, which is valid only at its own origin.
 pub(super) fn digest(token: &str, origin: &WebOrigin) -> TokenDigest {
     TokenDigest::of(&format!("{} {token}", origin.text()))
@@ -263,6 +300,22 @@ pub(super) fn no_random_numbers() -> Response {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn cookies_of_other_paths_and_domains_are_removed() {
+        let removed = |origin: &str| {
+            let mut response = answer::see_other("/");
+            expire_foreign(&mut response, "a", &origin.parse().unwrap());
+            let all = response.headers().get_all(header::SET_COOKIE).iter();
+            all.map(|cookie| cookie.to_str().unwrap().to_owned()).collect::<Vec<_>>()
+        };
+        let all = removed("http://mainstay-console.localhost:8080");
+        for part in ["/;", "/; Domain=mainstay-console.localhost;", "/; Domain=localhost;", "/sign-out;"] {
+            let expected = format!("a=; Path={part} HttpOnly; Max-Age=0");
+            assert!(all.contains(&expected), "{expected}: {all:?}");
+        }
+        assert_eq!((all.len(), removed("https://console.example.com").len()), (6, 0));
+    }
 
     #[test]
     fn users_without_a_name_share_no_token_of_forms() {

@@ -2,20 +2,20 @@
 //!
 //! Invariant: the forms of all sessions take a bounded memory until their response is composed, and so do those of a group of
 //! users. A form takes its memory before its first byte is read. Invariant: a session sends few forms at the same time, each
-//! for a bounded time. A group can therefore block its own forms, and those of no other group.
+//! for a bounded time. A form that waits for memory delays only forms of its own group.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use axum::body::{Body, HttpBody as _};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::Semaphore;
 
-use super::groups::Groups;
+use super::group_permits::{GroupPermit, GroupPermits, Most};
 use mainstay_cluster::body::{self, BodyFault};
 
 /// The memory for the forms of all sessions, and for those of a group of users, in KiB.
 pub(super) const ALL: usize = 8 << 10;
-const OF_GROUP: usize = 3 << 10;
+const MOST: Most = Most { server: ALL, group: 3 << 10, least: 0 };
 /// Maximum number of forms that a session sends at the same time.
 const OF_SESSION: usize = 2;
 /// Time for which a form waits for its memory.
@@ -24,37 +24,32 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// The memory for the forms of all sessions. Clones share the same memory.
 #[derive(Clone)]
 pub(super) struct FormMemory {
-    free: Arc<Semaphore>,
-    groups: Groups,
+    all: GroupPermits,
 }
 
 impl Default for FormMemory {
     fn default() -> Self {
-        Self { free: Arc::new(Semaphore::new(ALL)), groups: Groups::new(OF_GROUP) }
+        Self { all: GroupPermits::new(MOST) }
     }
 }
 
 impl FormMemory {
     /// Returns the forms of a new session of a group of users.
     pub(super) fn of_session(&self, group: &str) -> SessionForms {
-        SessionForms {
-            all: Arc::clone(&self.free),
-            group: self.groups.of(group),
-            own: Arc::new(Semaphore::new(OF_SESSION)),
-        }
+        SessionForms { all: self.all.clone(), group: group.to_owned(), own: Arc::new(Semaphore::new(OF_SESSION)) }
     }
 }
 
 /// The forms of a session.
 pub(super) struct SessionForms {
-    all: Arc<Semaphore>,
-    group: Arc<Semaphore>,
+    all: GroupPermits,
+    group: String,
     own: Arc<Semaphore>,
 }
 
 /// The memory of a form.
 pub(super) struct FormPermit {
-    _held: [OwnedSemaphorePermit; 2],
+    _held: GroupPermit,
 }
 
 impl SessionForms {
@@ -73,22 +68,17 @@ impl SessionForms {
             return Err(BodyFault::TooLarge);
         }
         let length = size.upper().and_then(|upper| usize::try_from(upper).ok()).map_or(most, |upper| upper.min(most));
-        let kibibytes = u32::try_from(length.div_ceil(1 << 10).max(1)).unwrap_or(u32::MAX);
+        let kibibytes = length.div_ceil(1 << 10).max(1);
         let acquired = async {
-            let own = acquire(&self.own, 1).await?;
-            let held = [acquire(&self.group, kibibytes).await?, acquire(&self.all, kibibytes).await?];
-            Some((own, FormPermit { _held: held }))
+            // The semaphore is never closed.
+            let own = Arc::clone(&self.own).acquire_owned().await.ok()?;
+            Some((own, FormPermit { _held: self.all.acquire(&self.group, kibibytes).await? }))
         };
         let acquired = tokio::time::timeout(PATIENCE, acquired).await.ok().flatten();
         let (_own, permit) = acquired.ok_or(BodyFault::NoRoom)?;
         let read = tokio::time::timeout(within, body::read(body, most, |_| true)).await;
         read.unwrap_or(Err(BodyFault::Broken)).map(|bytes| (bytes, permit))
     }
-}
-
-async fn acquire(semaphore: &Arc<Semaphore>, count: u32) -> Option<OwnedSemaphorePermit> {
-    // The semaphore is never closed.
-    Arc::clone(semaphore).acquire_many_owned(count).await.ok()
 }
 
 #[cfg(test)]
@@ -125,10 +115,10 @@ mod tests {
         for session in &sessions[..4] {
             held.push(read(session, LARGE).await.unwrap());
         }
-        assert_eq!(memory.free.available_permits(), 0);
+        assert_eq!(memory.all.taken(), ALL);
         assert_eq!(read(&sessions[4], 1).await.err(), Some(BodyFault::NoRoom));
         drop(held);
-        assert_eq!(memory.free.available_permits(), ALL);
+        assert_eq!(memory.all.taken(), 0);
         assert_eq!(read(&sessions[4], LARGE + 1).await.err(), Some(BodyFault::TooLarge));
         assert!(read(&sessions[4], 1).await.is_ok());
     }
@@ -141,7 +131,24 @@ mod tests {
         assert_eq!((first, second.err()), (Some(BodyFault::Broken), Some(BodyFault::NoRoom)));
         assert!(of_other.is_ok());
         drop(of_other);
-        assert_eq!(memory.free.available_permits(), ALL);
+        assert_eq!(memory.all.taken(), 0);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_large_form_that_waits_delays_no_small_forms_of_others() {
+        let memory = FormMemory::default();
+        let sessions: Vec<SessionForms> = (0..6).map(|at| memory.of_session(&at.to_string())).collect();
+        let mut held = Vec::new();
+        for session in &sessions[..3] {
+            held.push(read(session, LARGE).await.unwrap());
+        }
+        held.push(read(&sessions[3], LARGE / 2).await.unwrap());
+        let small = async {
+            tokio::task::yield_now().await;
+            read(&sessions[5], 1).await
+        };
+        let (large, small) = tokio::join!(read(&sessions[4], LARGE), small);
+        assert_eq!((large.err(), small.is_ok()), (Some(BodyFault::NoRoom), true));
     }
 
     #[tokio::test(start_paused = true)]

@@ -1,22 +1,28 @@
-//! Permits that are limited for the server, and for each group of users: watches of lists beside the fleets, streams, and
-//! calls.
+//! Permits that are limited for the server, and for each group of users: memory of pages and forms, watches of lists beside
+//! the fleets, requests, streams, and calls.
 //!
-//! Invariant: no group takes the permits of all others.
+//! Invariant: no group takes the permits of all others. Invariant: a request that waits for permits delays only the requests of
+//! its own group. Free permits go to the waiting group that has the fewest.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
 use parking_lot::Mutex;
+use tokio::sync::oneshot;
+
+use crate::session::is_unknown;
 
 /// Maximum numbers of permits of the server, and of the sessions of a group of users.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Most {
     pub(super) server: usize,
     pub(super) group: usize,
+    /// Number of permits that a group gets even if the server has its maximum.
+    pub(super) least: usize,
 }
 
 /// The maximum numbers of watches beside those of the fleets.
-pub(super) const WATCHES: Most = Most { server: 140, group: 40 };
+pub(super) const WATCHES: Most = Most { server: 140, group: 40, least: 0 };
 
 /// Who has the maximum number of permits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,7 +36,22 @@ pub(super) enum Full {
 #[derive(Clone)]
 pub(super) struct GroupPermits {
     most: Most,
-    taken: Arc<Mutex<HashMap<String, usize>>>,
+    state: Arc<Mutex<State>>,
+}
+
+#[derive(Default)]
+struct State {
+    taken: HashMap<String, usize>,
+    /// The requests that wait, in the order of their arrival.
+    waiting: BTreeMap<u64, Waiting>,
+    /// The number for the next request that waits.
+    entered: u64,
+}
+
+struct Waiting {
+    group: String,
+    count: usize,
+    given: oneshot::Sender<GroupPermit>,
 }
 
 /// Some permits of a group, until it is dropped.
@@ -40,41 +61,153 @@ pub(super) struct GroupPermit {
     count: usize,
 }
 
+impl State {
+    fn own(&self, group: &str) -> usize {
+        self.taken.get(group).copied().unwrap_or(0)
+    }
+
+    /// Returns who has too many permits for so many more of a group.
+    fn full(&self, most: Most, group: &str, count: usize) -> Option<Full> {
+        let own = self.own(group) + count;
+        if own > most.group {
+            return Some(Full::Group);
+        }
+        // One user may have many tokens without a user name, and each one is a group.
+        let unknown =
+            || self.taken.iter().filter(|(group, _)| is_unknown(group)).map(|(_, taken)| taken).sum::<usize>();
+        let is_full = self.taken.values().sum::<usize>() + count > most.server
+            || is_unknown(group) && unknown() + count > most.of_unknown();
+        (is_full && own > most.least).then_some(Full::Server)
+    }
+
+    /// Returns the request that gets its permits next: the first one of the group that has the fewest permits.
+    fn next(&self, most: Most) -> Option<u64> {
+        let mut groups = HashSet::new();
+        let mut next: Option<(usize, u64)> = None;
+        for (number, waiting) in &self.waiting {
+            let is_first = groups.insert(waiting.group.as_str());
+            if is_first && self.full(most, &waiting.group, waiting.count).is_none() {
+                let candidate = (self.own(&waiting.group), *number);
+                next = Some(next.map_or(candidate, |next| next.min(candidate)));
+            }
+        }
+        next.map(|(_, number)| number)
+    }
+
+    /// Takes the permits of the request that gets them next.
+    fn grant(&mut self, most: Most) -> Option<Waiting> {
+        let waiting = self.waiting.remove(&self.next(most)?)?;
+        *self.taken.entry(waiting.group.clone()).or_default() += waiting.count;
+        Some(waiting)
+    }
+}
+
+impl Most {
+    /// The maximum number for all groups of users without a name together.
+    const fn of_unknown(self) -> usize {
+        let half = self.server / 2;
+        if half > self.group { half } else { self.group }
+    }
+}
+
 impl GroupPermits {
     pub(super) fn new(most: Most) -> Self {
-        Self { most, taken: Arc::default() }
+        Self { most, state: Arc::default() }
     }
 
     /// Takes so many permits for a group, if the server and the group have them.
     pub(super) fn try_acquire(&self, group: &str, count: usize) -> Result<GroupPermit, Full> {
-        let mut taken = self.taken.lock();
-        let all: usize = taken.values().sum();
-        let own = taken.get(group).copied().unwrap_or(0);
-        if own + count > self.most.group {
-            return Err(Full::Group);
+        let mut state = self.state.lock();
+        if let Some(full) = state.full(self.most, group, count) {
+            return Err(full);
         }
-        if all + count > self.most.server {
-            return Err(Full::Server);
-        }
-        taken.insert(group.to_owned(), own + count);
+        *state.taken.entry(group.to_owned()).or_default() += count;
         Ok(GroupPermit { all: self.clone(), group: group.to_owned(), count })
+    }
+
+    /// Waits for so many permits for a group. Requests of a group get theirs in the order of their arrival. `None` is never
+    /// returned while this value exists.
+    pub(super) async fn acquire(&self, group: &str, count: usize) -> Option<GroupPermit> {
+        let (given, granted) = oneshot::channel();
+        let number = {
+            let mut state = self.state.lock();
+            let number = state.entered;
+            state.entered += 1;
+            state.waiting.insert(number, Waiting { group: group.to_owned(), count, given });
+            number
+        };
+        let _entry = Entry { all: self, number };
+        self.grant();
+        granted.await.ok()
+    }
+
+    /// Gives the free permits to requests that wait.
+    fn grant(&self) {
+        loop {
+            let granted = self.state.lock().grant(self.most);
+            let Some(Waiting { group, count, given }) = granted else { return };
+            // A request that has gone returns its permits.
+            drop(given.send(GroupPermit { all: self.clone(), group, count }));
+        }
+    }
+
+    fn release(&self, group: &str, count: usize) {
+        {
+            let mut state = self.state.lock();
+            let left = state.own(group).saturating_sub(count);
+            if left == 0 {
+                state.taken.remove(group);
+            } else {
+                state.taken.insert(group.to_owned(), left);
+            }
+        }
+        self.grant();
+    }
+
+    /// Returns the number of permits that are taken.
+    #[cfg(test)]
+    pub(super) fn taken(&self) -> usize {
+        self.state.lock().taken.values().sum()
+    }
+}
+
+impl GroupPermit {
+    /// Returns the permits of a group beyond this number.
+    pub(super) fn shrink_to(&mut self, count: usize) {
+        let unused = self.count.saturating_sub(count);
+        if unused > 0 {
+            self.count = count;
+            self.all.release(&self.group, unused);
+        }
     }
 }
 
 impl Drop for GroupPermit {
     fn drop(&mut self) {
-        let mut taken = self.all.taken.lock();
-        let left = taken.get(&self.group).map_or(0, |own| own.saturating_sub(self.count));
-        if left == 0 {
-            taken.remove(&self.group);
-        } else {
-            taken.insert(self.group.clone(), left);
+        self.shrink_to(0);
+    }
+}
+
+/// The entry of a request while it waits.
+struct Entry<'p> {
+    all: &'p GroupPermits,
+    number: u64,
+}
+
+impl Drop for Entry<'_> {
+    fn drop(&mut self) {
+        let waiting = self.all.state.lock().waiting.remove(&self.number);
+        // The next request of the same group may need fewer permits.
+        if waiting.is_some() {
+            self.all.grant();
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use futures::FutureExt as _;
+
     use super::*;
 
     #[test]
@@ -91,6 +224,71 @@ mod tests {
         drop(first);
         assert!(permits.try_acquire("e", 7).is_ok());
         drop(others);
-        assert!(permits.taken.lock().is_empty());
+        assert!(permits.state.lock().taken.is_empty());
+    }
+
+    #[test]
+    fn a_group_has_its_least_number_of_permits_on_a_full_server() {
+        let permits = GroupPermits::new(Most { server: 4, group: 4, least: 2 });
+        let take = |group: &str| std::iter::from_fn(|| permits.try_acquire(group, 1).ok()).collect::<Vec<_>>();
+        let (first, second) = (take("a"), take("b"));
+        assert_eq!((first.len(), second.len()), (4, 2));
+        assert_eq!(permits.try_acquire("b", 1).err(), Some(Full::Server));
+    }
+
+    #[test]
+    fn the_groups_of_users_without_a_name_leave_permits_to_others() {
+        let permits = GroupPermits::new(Most { server: 8, group: 3, least: 0 });
+        let take = |group: &str| std::iter::from_fn(|| permits.try_acquire(group, 1).ok()).collect::<Vec<_>>();
+        let unknown = ["token 1", "token 2", "token 3"].map(take);
+        assert_eq!(unknown.iter().map(Vec::len).collect::<Vec<_>>(), [3, 1, 0]);
+        assert_eq!(take("user a").len(), 3);
+    }
+
+    #[test]
+    fn a_request_that_waits_delays_its_own_group_only() {
+        let permits = GroupPermits::new(Most { server: 10, group: 8, least: 0 });
+        let held = permits.try_acquire("a", 7).ok().unwrap();
+        let mut large = Box::pin(permits.acquire("b", 8));
+        assert!(large.as_mut().now_or_never().is_none());
+        let mut behind = Box::pin(permits.acquire("b", 1));
+        assert!(behind.as_mut().now_or_never().is_none());
+        let small = permits.acquire("c", 2).now_or_never().flatten();
+        assert!(small.is_some());
+        drop((held, small));
+        assert!(large.as_mut().now_or_never().flatten().is_some(), "and its permits are returned");
+        assert!(behind.as_mut().now_or_never().flatten().is_some());
+        drop(behind);
+        assert!(permits.state.lock().taken.is_empty());
+    }
+
+    #[test]
+    fn free_permits_go_to_the_group_that_has_the_fewest() {
+        let permits = GroupPermits::new(Most { server: 4, group: 4, least: 0 });
+        let mut held: Vec<_> = std::iter::from_fn(|| permits.try_acquire("a", 1).ok()).collect();
+        let mut waiting: Vec<_> = ["a", "a", "b", "b", "c"].map(|group| Box::pin(permits.acquire(group, 1))).into();
+        for one in &mut waiting {
+            assert!(one.as_mut().now_or_never().is_none());
+        }
+        held.truncate(2);
+        let mut granted = Vec::new();
+        for one in &mut waiting {
+            granted.push(one.as_mut().now_or_never().flatten());
+        }
+        let served: Vec<bool> = granted.iter().map(Option::is_some).collect();
+        assert_eq!(served, [false, false, true, false, true]);
+    }
+
+    #[test]
+    fn a_request_that_has_gone_lets_the_next_one_of_its_group_in() {
+        let permits = GroupPermits::new(Most { server: 4, group: 4, least: 0 });
+        let _held = permits.try_acquire("a", 2).ok();
+        let mut large = Box::pin(permits.acquire("b", 3));
+        assert!(large.as_mut().now_or_never().is_none());
+        let mut small = Box::pin(permits.acquire("b", 2));
+        assert!(small.as_mut().now_or_never().is_none());
+        drop(large);
+        assert!(small.as_mut().now_or_never().flatten().is_some());
+        assert!(permits.state.lock().waiting.is_empty());
     }
 }

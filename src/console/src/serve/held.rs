@@ -18,6 +18,22 @@ struct HeldBody<P> {
     permit: Arc<P>,
 }
 
+/// Marks a response whose bytes keep the memory of their page.
+#[derive(Clone, Copy, Debug)]
+struct HasMemory;
+
+/// Returns the response, whose bytes keep the permit of their memory.
+pub(super) fn held_memory<P: Send + Sync + 'static>(response: Response, permit: P) -> Response {
+    let mut response = held(response, permit);
+    response.extensions_mut().insert(HasMemory);
+    response
+}
+
+/// Returns whether the bytes of a response keep the permit of their memory.
+pub(super) fn has_memory(response: &Response) -> bool {
+    response.extensions().get::<HasMemory>().is_some()
+}
+
 /// Bytes of such a body.
 struct HeldBytes<P> {
     bytes: Bytes,
@@ -71,7 +87,11 @@ mod tests {
         assert!(is_kept(), "a connection has bytes in its buffer");
         drop(bytes);
         assert!(!is_kept());
-        drop(held(Response::new(Body::from("page")), Arc::clone(&permit)));
+        let response = held(Response::new(Body::from("page")), Arc::clone(&permit));
+        assert!(!has_memory(&response));
+        let response = held_memory(response, ());
+        assert!(has_memory(&response) && is_kept());
+        drop(response);
         assert!(!is_kept(), "the client has closed the connection");
     }
 }

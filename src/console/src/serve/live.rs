@@ -33,6 +33,9 @@ const PAUSE: Duration = Duration::from_millis(200);
 /// Interval of probes, and of messages without content, which show that the connection works.
 const HEARTBEAT: Duration = Duration::from_secs(10);
 
+/// The content type of streams.
+pub(super) const STREAM: &str = "text/event-stream";
+
 /// The subject of a page.
 enum About {
     /// The fleet, or another list.
@@ -170,5 +173,5 @@ pub(super) async fn events(Extension(session): Its, uri: Uri) -> Response {
         Some((message, stream))
     });
     let all = stream::select(messages, log).take_until(ended).map(Ok::<_, Infallible>);
-    answer::of_type(StatusCode::OK, "text/event-stream", Body::from_stream(all))
+    answer::of_type(StatusCode::OK, STREAM, Body::from_stream(all))
 }

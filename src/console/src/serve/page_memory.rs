@@ -13,11 +13,14 @@ use std::time::Duration;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::form_memory::{FormMemory, SessionForms};
-use super::groups::Groups;
+use super::group_permits::{GroupPermit, GroupPermits, Most};
 
 /// Maximum memory of all pages at the same time, and of those of a group of users, in MiB.
 pub(super) const ALL: usize = 120;
-const OF_GROUP: usize = 80;
+const MOST: Most = Most { server: ALL, group: 80, least: 0 };
+/// Maximum memory of all responses of other pages that their clients have not read, and of those of a group of users, in KiB.
+pub(super) const UNREAD: usize = 5 << 10;
+const MOST_UNREAD: Most = Most { server: UNREAD, group: 2 << 10, least: 0 };
 /// Maximum number of pages of a session at the same time.
 const OF_SESSION: usize = 2;
 /// Time for which a page waits.
@@ -39,7 +42,7 @@ pub(super) enum Heavy {
 
 impl Heavy {
     /// Returns the maximum memory of the page in MiB. An object takes at most 20, and its trace reads it again.
-    const fn mebibytes(self) -> u32 {
+    const fn mebibytes(self) -> usize {
         match self {
             Self::Tree | Self::Single => 20,
             Self::Differences => 24,
@@ -60,13 +63,15 @@ pub(super) struct PageMemory {
 
 #[derive(Clone)]
 struct Limits {
-    free: Arc<Semaphore>,
-    groups: Groups,
+    /// In MiB.
+    pages: GroupPermits,
+    /// In KiB.
+    unread: GroupPermits,
 }
 
 impl Default for PageMemory {
     fn default() -> Self {
-        let limits = Limits { free: Arc::new(Semaphore::new(ALL)), groups: Groups::new(OF_GROUP) };
+        let limits = Limits { pages: GroupPermits::new(MOST), unread: GroupPermits::new(MOST_UNREAD) };
         Self { limits: Some(limits), ..Self::unlimited() }
     }
 }
@@ -80,8 +85,8 @@ impl PageMemory {
     /// Returns the pages of a new session of a group of users.
     pub(super) fn of_session(&self, group: &str) -> SessionPages {
         let limits = self.limits.as_ref().map(|limits| SessionLimits {
-            all: Arc::clone(&limits.free),
-            group: limits.groups.of(group),
+            all: limits.clone(),
+            group: group.to_owned(),
             own: Arc::new(Semaphore::new(OF_SESSION)),
         });
         SessionPages { limits, forms: self.forms.of_session(group), work: Arc::clone(&self.work) }
@@ -97,8 +102,8 @@ pub(super) struct SessionPages {
 }
 
 struct SessionLimits {
-    all: Arc<Semaphore>,
-    group: Arc<Semaphore>,
+    all: Limits,
+    group: String,
     own: Arc<Semaphore>,
 }
 
@@ -109,8 +114,12 @@ pub(super) struct PagePermit {
 
 struct Held {
     _own: OwnedSemaphorePermit,
-    /// The memory of the group, and of all pages.
-    memory: [OwnedSemaphorePermit; 2],
+    memory: GroupPermit,
+}
+
+/// The memory of a response of another page until its client has read it.
+pub(super) struct UnreadPermit {
+    _held: Option<GroupPermit>,
 }
 
 impl PagePermit {
@@ -118,11 +127,7 @@ impl PagePermit {
     pub(super) fn shrink_to(&mut self, bytes: u64) {
         let Some(held) = &mut self.held else { return };
         let mebibytes = bytes.saturating_mul(2).div_ceil(1 << 20).max(1);
-        let mebibytes = usize::try_from(mebibytes).unwrap_or(usize::MAX);
-        for permit in &mut held.memory {
-            let unused = permit.num_permits().saturating_sub(mebibytes);
-            drop(permit.split(unused));
-        }
+        held.memory.shrink_to(usize::try_from(mebibytes).unwrap_or(usize::MAX));
     }
 }
 
@@ -132,9 +137,8 @@ impl SessionPages {
         let Some(limits) = &self.limits else { return Some(PagePermit { held: None }) };
         let acquired = async {
             let own = Arc::clone(&limits.own).acquire_owned().await.ok()?;
-            let group = Arc::clone(&limits.group).acquire_many_owned(page.mebibytes()).await.ok()?;
-            let all = Arc::clone(&limits.all).acquire_many_owned(page.mebibytes()).await.ok()?;
-            Some(PagePermit { held: Some(Held { _own: own, memory: [group, all] }) })
+            let memory = limits.all.pages.acquire(&limits.group, page.mebibytes()).await?;
+            Some(PagePermit { held: Some(Held { _own: own, memory }) })
         };
         tokio::time::timeout(PATIENCE, acquired).await.ok().flatten()
     }
@@ -143,9 +147,19 @@ impl SessionPages {
     pub(super) fn try_acquire(&self, page: Heavy) -> Option<PagePermit> {
         let Some(limits) = &self.limits else { return Some(PagePermit { held: None }) };
         let own = Arc::clone(&limits.own).try_acquire_owned().ok()?;
-        let group = Arc::clone(&limits.group).try_acquire_many_owned(page.mebibytes()).ok()?;
-        let all = Arc::clone(&limits.all).try_acquire_many_owned(page.mebibytes()).ok()?;
-        Some(PagePermit { held: Some(Held { _own: own, memory: [group, all] }) })
+        let memory = limits.all.pages.try_acquire(&limits.group, page.mebibytes()).ok()?;
+        Some(PagePermit { held: Some(Held { _own: own, memory }) })
+    }
+
+    /// Takes the memory of a response of so many bytes, whose buffer may have twice its size, if it is free. A response of
+    /// unknown size takes the most.
+    pub(super) fn try_unread(&self, bytes: Option<u64>) -> Option<UnreadPermit> {
+        let Some(limits) = &self.limits else { return Some(UnreadPermit { _held: None }) };
+        let kibibytes = bytes.map_or(u64::MAX, |bytes| bytes.saturating_mul(2).div_ceil(1 << 10));
+        let kibibytes = usize::try_from(kibibytes).unwrap_or(usize::MAX).clamp(1, MOST_UNREAD.group);
+        // A larger page is sent alone.
+        let held = limits.all.unread.try_acquire(&limits.group, kibibytes).ok()?;
+        Some(UnreadPermit { _held: Some(held) })
     }
 
     /// Reads a page, or a part of one, within this time; `None` if it takes longer.
@@ -238,7 +252,7 @@ mod tests {
     async fn a_response_keeps_its_own_size_of_the_memory_of_its_page() {
         let memory = PageMemory::default();
         let pages = memory.of_session("a");
-        let free = || memory.limits.as_ref().map(|limits| limits.free.available_permits());
+        let free = || memory.limits.as_ref().map(|limits| ALL - limits.pages.taken());
         let mut permit = pages.acquire(Heavy::Object).await.unwrap();
         permit.shrink_to(100 << 20);
         assert_eq!(free(), Some(ALL - 40));
@@ -250,6 +264,19 @@ mod tests {
         assert!(other.is_some() && pages.acquire(Heavy::Single).await.is_none(), "two pages are not read");
         drop((permit, other));
         assert_eq!(free(), Some(ALL));
+    }
+
+    #[test]
+    fn responses_that_are_not_read_have_a_maximum() {
+        let memory = PageMemory::default();
+        let groups: Vec<SessionPages> = (0..4).map(|at| memory.of_session(&at.to_string())).collect();
+        let take = |at: usize| std::iter::from_fn(|| groups[at].try_unread(Some(100 << 10))).collect::<Vec<_>>();
+        let held = [0, 1, 2, 3].map(take);
+        assert_eq!(held.iter().map(Vec::len).collect::<Vec<_>>(), [10, 10, 5, 0]);
+        drop(held);
+        let unknown = groups[0].try_unread(None);
+        assert!(unknown.is_some() && groups[0].try_unread(Some(0)).is_none());
+        assert!(groups[1].try_unread(Some(0)).is_some());
     }
 
     #[tokio::test(start_paused = true)]

@@ -10,13 +10,14 @@ use maud::Markup;
 use serde_json::Value;
 
 use super::answer;
-use super::held::held;
+use super::held::held_memory;
 use super::log::{self, Wanted};
 use super::page_memory::{Heavy, LONGEST, PagePermit};
 use super::read::{self, Found};
 use super::session::{Its, Session};
 use crate::action::Action;
 use crate::address;
+use crate::again::again;
 use crate::csv::csv;
 use crate::drift::{Choice, contended, managers, newest_first, remaining_first, table};
 use crate::filter::{Filter, Query, listing};
@@ -76,7 +77,7 @@ pub(super) fn keeping(mut room: PagePermit, response: Response) -> Response {
     if let Some(size) = response.body().size_hint().exact() {
         room.shrink_to(size);
     }
-    held(response, room)
+    held_memory(response, room)
 }
 
 /// Reads a page within its memory and its time. Otherwise, returns a page that says why it was not read.
@@ -339,6 +340,13 @@ async fn object_page(session: &Session, uri: &Uri) -> Response {
         Some(Ok(pods)) => log::log(&session.cluster, &key, pods, &Wanted::of(&query)).await,
         _ => None,
     };
+    let again = match trace.as_ref().ok().and_then(|trace| again(&key, live.as_ref(), trace)) {
+        Some(again) => {
+            let right = read::may_patch(&session.cluster, &again.asked.key).await;
+            Some((again, right))
+        }
+        None => None,
+    };
     let body = page::object(&ObjectPage {
         key: &key,
         live: live.as_ref(),
@@ -348,6 +356,7 @@ async fn object_page(session: &Session, uri: &Uri) -> Response {
         log: &log,
         right: &right,
         deletion: &deletion,
+        again: &again,
         now: Timestamp::now(),
     });
     let stream = with_log(stream_of(&key, &trace), &key, log.as_ref());

@@ -70,7 +70,7 @@ impl Session {
     /// Begins a session. The session's watches stop when the session is dropped, or at `stop`.
     pub(super) fn begin(
         cluster: &Cluster,
-        user: &str,
+        (user, owner): (&str, &Owner),
         namespace: &str,
         readers: &Readers,
         csrf: String,
@@ -78,7 +78,7 @@ impl Session {
         stop: &CancellationToken,
     ) -> Self {
         let stop = stop.child_token();
-        let group = Owner::of(user).group().to_owned();
+        let group = owner.share().to_owned();
         Self {
             cluster: cluster.clone(),
             user: plain(user, SHORT),
@@ -197,7 +197,7 @@ pub(super) fn token() -> io::Result<String> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use std::convert::Infallible;
 
     use axum::body::Body;
@@ -212,7 +212,7 @@ mod tests {
     use mainstay_api::git_sync::Change;
 
     /// Returns a session whose API server refuses everything.
-    fn session(memory: &RowMemory) -> Session {
+    pub(in crate::serve) fn session(memory: &RowMemory) -> Session {
         let service = tower::service_fn(|_: Request<kube::client::Body>| {
             std::future::ready(Ok::<_, Infallible>(Response::builder().status(403).body(Body::empty()).unwrap()))
         });
@@ -229,7 +229,8 @@ mod tests {
             files: None,
         };
         let cluster = Cluster::from_clients(client.clone(), client);
-        Session::begin(&cluster, "alice", "a", &readers, String::new(), memory, &CancellationToken::new())
+        let user = ("alice", &Owner::of("alice"));
+        Session::begin(&cluster, user, "a", &readers, String::new(), memory, &CancellationToken::new())
     }
 
     #[tokio::test]

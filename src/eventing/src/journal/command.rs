@@ -9,6 +9,7 @@ use tokio::sync::{oneshot, watch};
 
 use super::super::subscriber::SubscriberId;
 use super::super::table::Routed;
+use super::fresh::Fresh;
 use super::index::Index;
 use super::tables::Tables;
 
@@ -54,6 +55,7 @@ pub(super) enum Command {
 #[derive(Debug)]
 pub(super) struct Shared {
     pub(super) index: Mutex<Index>,
+    pub(super) fresh: Mutex<Fresh>,
     /// The opened database; `None` while it cannot be opened again after a failure.
     pub(super) tables: RwLock<Option<Tables>>,
     /// Changes after each batch of stored events.

@@ -32,7 +32,7 @@ impl Journal {
         let tables = Tables::open(directory)?;
         let Found { index, recent, next } = tables.load(Timestamp::now().as_millisecond())?;
         let (stored, tables) = (watch::Sender::new(()), RwLock::new(Some(tables)));
-        let shared = Arc::new(Shared { index: Mutex::new(index), tables, stored });
+        let shared = Arc::new(Shared { index: Mutex::new(index), fresh: Mutex::default(), tables, stored });
         let (commands, received) = mpsc::channel(WAITING);
         let (directory, writers, unwritten) = (directory.to_owned(), Arc::clone(&shared), Vec::new());
         let writer = Writer { directory, recent, next, budget, shared: writers, unwritten, is_broken: false };
@@ -61,8 +61,7 @@ impl Journal {
         answer.await.unwrap_or(Err(Refused::Ending))
     }
 
-    /// Records that a subscriber has accepted or will never receive events. The record is written when this returns, so
-    /// a killed process repeats only deliveries in progress.
+    /// Records that a subscriber has accepted or will never receive events. The record is written when this returns.
     pub(crate) async fn ended(&self, numbers: Vec<u64>, to: &SubscriberId) {
         let (reply, written) = oneshot::channel();
         // If the writing task has ended, the process will end soon, and the events are delivered again.
@@ -77,6 +76,10 @@ impl Journal {
 
     /// Reads an event, if a subscriber still waits for it.
     pub(crate) async fn read(&self, number: u64) -> io::Result<Option<Kept>> {
+        let fresh = self.shared.fresh.lock().get(number);
+        if fresh.is_some() {
+            return Ok(fresh);
+        }
         let shared = Arc::clone(&self.shared);
         let reading = move || {
             let tables = shared.tables.read();
@@ -192,6 +195,19 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn recent_events_are_read_from_memory_until_no_subscriber_waits() {
+        let room = tempfile::tempdir().unwrap();
+        let opened = Opened::at(room.path(), 1 << 20);
+        opened.journal.publish(event(1, "one", &["a", "b"])).await.unwrap();
+        *opened.journal.shared.tables.write() = None;
+        assert_eq!(opened.journal.read(1).await.unwrap().unwrap().event.data, "one");
+        opened.journal.ended(vec![1], &id("a")).await;
+        assert!(opened.journal.read(1).await.is_ok_and(|kept| kept.is_some()), "b waits");
+        opened.journal.ended(vec![1], &id("b")).await;
+        assert!(opened.journal.read(1).await.is_err(), "the journal is closed");
+    }
+
+    #[tokio::test]
     async fn an_event_that_comes_again_is_queued_once_for_each_subscriber() {
         let room = tempfile::tempdir().unwrap();
         let mut opened = Opened::at(room.path(), 1 << 20);
@@ -280,10 +296,12 @@ mod tests {
     #[tokio::test]
     async fn a_failed_database_is_opened_again_with_the_deliveries_that_it_missed() {
         let room = tempfile::tempdir().unwrap();
-        let mut opened = Opened::at(room.path(), 1 << 20);
+        let opened = Opened::at(room.path(), 1 << 20);
         for number in [1, 2] {
             opened.journal.publish(event(number, "data", &["a"])).await.unwrap();
         }
+        opened.close().await;
+        let mut opened = Opened::at(room.path(), 1 << 20);
         *opened.journal.shared.tables.write() = None;
         let refused = opened.journal.publish(event(3, "data", &["a"])).await;
         assert!(matches!(refused, Err(Refused::Io(_))), "{refused:?}");

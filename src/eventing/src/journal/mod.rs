@@ -2,7 +2,7 @@
 //!
 //! The events are in a database of redb, a single file. `tables` contains its tables, `handle` the interface, and
 //! `writer` the task that writes batches, one transaction each; `index` lists waiting events, and `recent` detects
-//! duplicates. Both are in memory, and are read from the tables at the start.
+//! duplicates. Both are in memory, and are read from the tables at the start. `fresh` keeps recent events in memory.
 //!
 //! Invariant: an event is accepted only after it is on disk. Invariant: a transaction is on disk completely or not at
 //! all. Invariant: size on disk and number of events are limited. At the limit, events are refused. Invariant: one
@@ -10,6 +10,7 @@
 //! becomes a dead letter for this subscriber. Invariant: only one process writes.
 
 mod command;
+mod fresh;
 #[expect(clippy::disallowed_methods, reason = "it is a task, and reads the clock")]
 mod handle;
 mod index;

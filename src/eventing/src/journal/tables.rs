@@ -99,7 +99,7 @@ pub(super) struct Found {
 /// A new event.
 pub(super) struct Put {
     pub(super) number: u64,
-    pub(super) event: CloudEvent,
+    pub(super) event: Arc<CloudEvent>,
     /// The attributes in JSON.
     pub(super) attributes: Vec<u8>,
     /// The subscribers, with their number of failed deliveries.

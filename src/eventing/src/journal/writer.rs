@@ -91,7 +91,12 @@ impl Writer {
                 Command::Ended { numbers, to, reply } => {
                     let mut index = self.shared.index.lock();
                     let marks = numbers.into_iter().filter_map(|number| {
-                        let change = if index.end(number, &to)? { Change::LastEnded } else { Change::Ended };
+                        let change = if index.end(number, &to)? {
+                            self.shared.fresh.lock().remove(number);
+                            Change::LastEnded
+                        } else {
+                            Change::Ended
+                        };
                         Some(Mark { number, to: to.clone(), change })
                     });
                     batch.marks.extend(marks);
@@ -105,7 +110,7 @@ impl Writer {
             }
         }
         match self.write(&batch, now) {
-            Ok(()) => self.queue(&batch.puts),
+            Ok(()) => self.queue(&batch.puts, now),
             Err(error) => {
                 tracing::error!(%error, "the journal could not be written");
                 let error = Arc::new(error);
@@ -181,7 +186,7 @@ impl Writer {
         }
         let number = self.next;
         self.next += 1;
-        Ok(Some(Put { number, event, attributes, to: recipients, names }))
+        Ok(Some(Put { number, event: Arc::new(event), attributes, to: recipients, names }))
     }
 
     /// Whether the share of a subscriber or its namespace is used up. Events of the current batch do not count yet.
@@ -207,10 +212,15 @@ impl Writer {
         tables.write(batch, &self.recent, now).map_err(io_error)
     }
 
-    fn queue(&self, puts: &[Put]) {
+    fn queue(&self, puts: &[Put], now: i64) {
         if puts.is_empty() {
             return;
         }
+        let mut fresh = self.shared.fresh.lock();
+        for put in puts {
+            fresh.insert(put.number, &put.event, put.attributes.len(), now);
+        }
+        drop(fresh);
         let mut index = self.shared.index.lock();
         for put in puts {
             for (to, attempts) in &put.to {
