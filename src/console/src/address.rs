@@ -57,6 +57,11 @@ pub(crate) fn of_differences(namespace: &str, name: &str) -> String {
     path(&["gitsync", namespace, name, "differences"])
 }
 
+/// Returns the path of the network of a GitSync or a Function.
+pub(crate) fn of_network(key: &Key) -> String {
+    format!("{}/network", of_object(key))
+}
+
 /// Returns the URL in a form if it is a path of this server, and `/` otherwise.
 pub(crate) fn within(address: &str) -> &str {
     let is_path = address.starts_with('/') && !address.starts_with("//") && address.len() <= 4 << 10;

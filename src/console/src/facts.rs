@@ -74,11 +74,13 @@ impl Containers {
     }
 }
 
-fn list<'v>(live: &'v Value, pointer: &str) -> impl Iterator<Item = &'v Value> + use<'v> {
+/// Returns the items of a list at a JSON pointer.
+pub(crate) fn list<'v>(live: &'v Value, pointer: &str) -> impl Iterator<Item = &'v Value> + use<'v> {
     live.pointer(pointer).and_then(Value::as_array).into_iter().flatten()
 }
 
-fn text<'v>(live: &'v Value, pointer: &str) -> Option<&'v str> {
+/// Returns a string at a JSON pointer that is not empty.
+pub(crate) fn text<'v>(live: &'v Value, pointer: &str) -> Option<&'v str> {
     live.pointer(pointer).and_then(Value::as_str).filter(|text| !text.is_empty())
 }
 
@@ -141,7 +143,8 @@ fn of_api_rule(live: &Value) -> Vec<Address> {
     several.chain(one).map(|host| web(Scheme::Https, host)).collect()
 }
 
-fn web(scheme: Scheme, host: &str) -> Address {
+/// Returns a host with its URL, or without one if the host is not a valid name.
+pub(crate) fn web(scheme: Scheme, host: &str) -> Address {
     match HostName::parse(host) {
         Ok(name) => Address::Web { url: format!("{}://{name}/", scheme.as_str()), host: name.to_string() },
         Err(_) => Address::Text(plain(host, SHORT)),

@@ -46,6 +46,7 @@ mod history;
 mod lanes;
 mod limited;
 mod lookup;
+mod network;
 mod objects_cluster;
 mod page;
 mod readers;

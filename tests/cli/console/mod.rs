@@ -14,6 +14,7 @@ mod freshness;
 mod functions;
 mod issuer;
 mod logs;
+mod network;
 mod objects;
 mod pages;
 mod pictures;

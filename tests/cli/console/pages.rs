@@ -116,6 +116,7 @@ fn views() -> Vec<(&'static str, String)> {
     vec![
         ("fleet", format!("{URL}/")),
         ("gitsync", format!("{URL}/gitsync/{NAMESPACE}/demo")),
+        ("network", format!("{URL}/gitsync/{NAMESPACE}/demo/network")),
         ("function", format!("{URL}/function/{NAMESPACE}/greeter")),
         ("object", format!("{URL}/object?kind=ConfigMap&namespace={NAMESPACE}&name=settings")),
         ("call", format!("{URL}/function/{NAMESPACE}/greeter/call")),

@@ -107,6 +107,8 @@ async fn the_console_does_not_connect_to_a_remote_cluster_that_a_tenant_names() 
         let note = "are in another cluster (spec.kubeConfig), to which this console does not connect";
         assert!(text.contains(note), "{page}: {text}");
     }
+    let text = console.get(&format!("/gitsync/{NAMESPACE}/far/network"), &reader).await.text;
+    assert!(text.contains("This page reads the network of its own cluster only."), "{text}");
     let connected = listener.accept().map(|(_, from)| from).map_err(|error| error.kind());
     assert_eq!(connected, Err(std::io::ErrorKind::WouldBlock));
 }

@@ -14,12 +14,13 @@ use super::{
     calls::{CALLS, call, serving_with},
     chromium::Chromium,
     functions::{RULES, belongings, function},
+    network::routed,
     pages::{Desk, FUNCTIONS},
     pictures::shows_well,
     repositories::{REPOSITORIES, repository, sync},
     sources::fill,
     trees::overseer,
-    users::URL,
+    users::{URL, Users},
 };
 
 const WHEN: &str = "2026-01-01T00:00:00Z";
@@ -69,6 +70,18 @@ async fn views_of_sources_repositories_windows_and_forms_look_right() {
     tab.click("label.choice", "In a Git repository").await;
     tab.until("document.querySelector('[name=source]').offsetParent === null").await;
     shows_well(&tab, "create-git").await;
+    assert_eq!(desk.chromium.complaints(), Vec::<Value>::new());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn views_of_a_network_look_right() {
+    let mut users = Users::new().await;
+    routed(&mut users, "/orders").await;
+    let desk = Desk::of(users).await;
+    let tab = desk.user(&overseer(&desk.users)).await;
+    tab.open(&format!("{URL}/gitsync/{NAMESPACE}/demo/network")).await;
+    tab.shows("no such Service").await;
+    shows_well(&tab, "network").await;
     assert_eq!(desk.chromium.complaints(), Vec::<Value>::new());
 }
 

@@ -9,7 +9,7 @@ use mainstay_object::counted;
 const NAMED: usize = 3;
 
 /// Returns an address: a link to a web host, or a text to copy.
-fn address(address: &Address) -> Markup {
+pub(super) fn address(address: &Address) -> Markup {
     html! {
         @match address {
             Address::InCluster(text) => code data-copy="the address" { (text) },

@@ -63,6 +63,7 @@ pub(crate) fn function(page: &FunctionPage<'_>) -> Markup {
         (delete_button(key, live, deletion))
         (anchors(page))
         p { a href=(address::of_any(key)) { "Origin, steps, field managers and YAML of this Function" } }
+        p { a href=(address::of_network(key)) { "Network" } ": the routes, Services and pods of this Function" }
         @for warning in warnings.take(20) { p.note { (plain(warning, MESSAGE)) } }
         (facts(page))
         section aria-labelledby="conditions" { h2 #conditions { "Conditions" } (parts::conditions(key, &conditions_of(live), *now)) }

@@ -59,6 +59,7 @@ pub(crate) fn git_sync(page: &GitSyncPage<'_>) -> Markup {
             a href=(address::of_differences(key.namespace.as_deref().unwrap_or_default(), &key.name)) { "Differences" }
             ": all objects that deviate from the branch, on one page"
         }
+        p { a href=(address::of_network(key)) { "Network" } ": the routes, Services and pods of this GitSync" }
         p { a href=(address::of_any(key)) { "Origin, field managers and YAML of this GitSync" } }
         (facts(page))
         (problems(page))

@@ -23,7 +23,9 @@ use super::issuer::{Issuer, IssuerSettings};
 use super::row_memory::RowMemory;
 use super::session::{Session, token};
 use super::shared::{Entry, Nobody, Shared};
-use super::{act, answer, assets, batch, call, differences, files, form, function, held, live, own, pages, sources};
+use super::{
+    act, answer, assets, batch, call, differences, files, form, function, held, live, network, own, pages, sources,
+};
 use crate::address;
 use crate::form::ObjectForm as _;
 use crate::function_form::FunctionFields;
@@ -198,10 +200,12 @@ fn router() -> Router {
         .route("/", get(pages::fleet))
         .route("/gitsync/{namespace}/{name}", get(pages::git_sync))
         .route("/gitsync/{namespace}/{name}/differences", get(differences::differences))
+        .route("/gitsync/{namespace}/{name}/network", get(network::of_git_sync))
         .route("/function/{namespace}/{name}", get(function::function))
         .route("/gitrepository/{namespace}/{name}", get(pages::git_repository))
         .route("/function/{namespace}/{name}/call", get(call::form).post(call::call))
         .route("/function/{namespace}/{name}/files", get(files::files))
+        .route("/function/{namespace}/{name}/network", get(network::of_function))
         .route(
             "/function/{namespace}/{name}/edit",
             get(form::edit::<FunctionFields>).post(form::change::<FunctionFields>),

@@ -25,6 +25,7 @@ mod keeper;
 mod lists;
 mod live;
 mod log;
+mod network;
 mod own;
 mod page_memory;
 mod pages;

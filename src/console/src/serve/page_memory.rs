@@ -1,4 +1,4 @@
-//! The memory of pages that read many or large objects: trees, differences, Functions, objects, and their forms. The pages of
+//! The memory of pages that read many or large objects: trees, differences, networks, Functions, objects, and their forms. The pages of
 //! hand edits take memory, too.
 //!
 //! Invariant: the memory of all such pages at the same time is limited, and so is that of the sessions of a group of users. A
@@ -34,6 +34,7 @@ const PART: Duration = Duration::from_secs(30);
 pub(super) enum Heavy {
     Tree,
     Differences,
+    Network,
     /// An object with its trace, or with a further object.
     Object,
     /// An object alone, or the hand edits of all GitSyncs.
@@ -45,7 +46,7 @@ impl Heavy {
     const fn mebibytes(self) -> usize {
         match self {
             Self::Tree | Self::Single => 20,
-            Self::Differences => 24,
+            Self::Differences | Self::Network => 24,
             Self::Object => 40,
         }
     }
