@@ -7,10 +7,9 @@ use axum::extract::Path;
 use axum::response::Response;
 use http::Uri;
 
-use super::function::remote_of;
+use super::function::{read, remote_of};
 use super::page_memory::Heavy;
 use super::pages::{heavy, not_shown, query, respond};
-use super::read;
 use super::session::{Its, Session};
 use crate::page::{self, FilesPage};
 use crate::row::FleetKind;
@@ -30,7 +29,7 @@ pub(super) async fn files(
 
 async fn files_page(session: &Session, namespace: &str, name: &str, uri: &Uri) -> Response {
     let key = FleetKind::Function.key(namespace, name);
-    let live = match not_shown(session, &key, read::of_version(&session.cluster, FleetKind::Function, &key).await) {
+    let live = match not_shown(session, &key, read(&session.cluster, &key).await) {
         Ok(live) => live,
         Err(response) => return response,
     };

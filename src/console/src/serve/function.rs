@@ -16,7 +16,7 @@ use serde_json::Value;
 use super::log::{self, Wanted};
 use super::page_memory::Heavy;
 use super::pages::{self, address_of, heavy, not_shown, query, respond, with_log};
-use super::read;
+use super::read::{self, Found};
 use super::session::{Its, Session};
 use super::watched::said;
 use crate::belonging::{Belonging, Part, Role};
@@ -52,6 +52,11 @@ const LISTS: [(Role, &str, &str); 12] = [
     (Role::Binding, "servicecatalog.k8s.io", "ServiceBinding"),
     (Role::Rule, "gateway.kyma-project.io", "APIRule"),
 ];
+
+/// Reads a Function in the version that the pages understand.
+pub(super) async fn read(cluster: &Cluster, key: &Key) -> Found {
+    read::of_version(cluster, FleetKind::Function, key).await
+}
 
 /// Why a list failed.
 enum NotListed {
@@ -175,7 +180,7 @@ async fn function_page(session: &Session, namespace: &str, name: &str, uri: &Uri
     let kind = FleetKind::Function;
     let key = kind.key(namespace, name);
     let seen = session.watched().seen();
-    let live = match not_shown(session, &key, read::of_version(&session.cluster, kind, &key).await) {
+    let live = match not_shown(session, &key, read(&session.cluster, &key).await) {
         Ok(live) => live,
         Err(response) => return response,
     };
