@@ -172,10 +172,9 @@ async fn an_object_of_a_repository_or_of_an_owner_has_no_button() {
     let csrf = console.get("/create", &cookie).await.field("csrf");
 
     let kept = users.world.get(FUNCTIONS.0, FUNCTIONS.1, "kept").unwrap();
-    for (name, live, expected) in [
-        ("kept", &*kept, "git rm -- apps/kept.yaml"),
-        ("owned", &owned, "controls this object and would recreate it"),
-    ] {
+    for (name, live, expected) in
+        [("kept", &*kept, "git rm -- apps/kept.yaml"), ("owned", &owned, "controls this object and would recreate it")]
+    {
         let page = console.get(&format!("/function/{NAMESPACE}/{name}"), &cookie).await.text;
         assert!(!page.contains(">Delete</a>"), "{page}");
         let asked = console.get(&question(GROUP, "Function", name), &cookie).await.text;
