@@ -20,6 +20,7 @@ pub(crate) enum Action {
     EndPause,
     /// Runs a Job or Pod of a GitSync again. The key is that of the GitSync.
     RunAgain,
+    Delete,
 }
 
 /// The actions of a kind.
@@ -32,15 +33,16 @@ struct OfKind {
 }
 
 /// The actions of each kind. An object of another kind is paused only.
-static TABLE: [OfKind; 11] = [
+static TABLE: [OfKind; 12] = [
     OfKind {
         kind: FleetKind::GitSync,
         actions: &[Action::Sync, Action::Suspend, Action::Resume, Action::AllowPrune],
         suspended: "The agent applies, prunes and reverts nothing of this GitSync for the time below, or until it is resumed.",
         resumed: "The GitSync follows its repository again. Hand edits made meanwhile are reverted.",
     },
-    OfKind { kind: FleetKind::GitRepository, actions: &[Action::LookUp], suspended: "", resumed: "" },
-    OfKind { kind: FleetKind::Function, actions: &[Action::Rebuild], suspended: "", resumed: "" },
+    OfKind { kind: FleetKind::GitRepository, actions: &[Action::LookUp, Action::Delete], suspended: "", resumed: "" },
+    OfKind { kind: FleetKind::Function, actions: &[Action::Rebuild, Action::Delete], suspended: "", resumed: "" },
+    OfKind { kind: FleetKind::ApiRule, actions: &[Action::Delete], suspended: "", resumed: "" },
     OfKind {
         kind: FleetKind::Receiver,
         actions: &[Action::Suspend, Action::Resume],
@@ -96,7 +98,7 @@ fn of_kind(key: &Key) -> Option<&'static OfKind> {
     TABLE.iter().find(|of_kind| of_kind.kind.is_of(key))
 }
 
-/// Returns the actions that the page of an object offers, except for pauses.
+/// Returns the actions that the page of an object offers, except for pauses and deletions.
 pub(crate) fn offered(key: &Key, live: &Value, is_suspended: bool) -> Vec<Action> {
     let holds = live.pointer("/status/heldObjects").and_then(Value::as_i64).unwrap_or(0) > 0;
     let is_offered = |action: &Action| match action {
@@ -105,14 +107,14 @@ pub(crate) fn offered(key: &Key, live: &Value, is_suspended: bool) -> Vec<Action
         Action::Resume => is_suspended,
         Action::AllowPrune => holds,
         Action::Rebuild => true,
-        Action::Pause | Action::EndPause | Action::RunAgain => false,
+        Action::Pause | Action::EndPause | Action::RunAgain | Action::Delete => false,
     };
     of_kind(key).map(|of_kind| of_kind.actions.iter().copied().filter(is_offered).collect()).unwrap_or_default()
 }
 
 impl Action {
     /// All actions.
-    pub(crate) const ALL: [Self; 9] = [
+    pub(crate) const ALL: [Self; 10] = [
         Self::Sync,
         Self::LookUp,
         Self::Rebuild,
@@ -122,6 +124,7 @@ impl Action {
         Self::Pause,
         Self::EndPause,
         Self::RunAgain,
+        Self::Delete,
     ];
 
     /// Returns the word for the action in a URL.
@@ -136,6 +139,7 @@ impl Action {
             Self::Pause => "pause",
             Self::EndPause => "end-pause",
             Self::RunAgain => "run-again",
+            Self::Delete => "delete",
         }
     }
 
@@ -151,6 +155,7 @@ impl Action {
             Self::Pause => "Pause",
             Self::EndPause => "End the pause",
             Self::RunAgain => "Run again",
+            Self::Delete => "Delete",
         }
     }
 
@@ -173,6 +178,15 @@ impl Action {
                 "The object is neither applied nor reverted nor pruned for the time below, or until the pause is ended."
             }
             Self::EndPause => "The object follows its repository again. Hand edits made meanwhile are reverted.",
+            Self::Delete if FleetKind::Function.is_of(key) => {
+                "The Function is deleted with the objects that belong to it, and answers no more calls. Its image stays in the registry."
+            }
+            Self::Delete if FleetKind::GitRepository.is_of(key) => {
+                "The GitRepository is deleted. The repository at the Git host and the Secret with the login stay."
+            }
+            Self::Delete => {
+                "The APIRule is deleted. The Service stays, and its clients outside of the cluster lose it."
+            }
             Self::RunAgain => {
                 "The agent deletes the Job or Pod that has ended, and recreates it from the repository. One that still runs stays as it is."
             }
@@ -194,6 +208,7 @@ impl Action {
             Self::RunAgain => {
                 "Requested. The agent recreates the object. If it cannot, an Event of the GitSync says why."
             }
+            Self::Delete => "Deleted. The object is gone. The cluster deletes the objects that belong to it.",
             Self::Suspend => return format!("Suspended. {}", self.effect(key)),
             Self::Resume => return format!("Resumed. {}", self.effect(key)),
             Self::Pause => return format!("Paused. {}", self.effect(key)),
@@ -238,7 +253,7 @@ mod tests {
         assert_eq!(labels(FleetKind::HelmChart, json!({}), true), "Resume");
         assert_eq!(labels(FleetKind::Receiver, json!({}), false), "Suspend");
         assert_eq!(labels(FleetKind::Function, json!(null), false), "Rebuild");
-        assert_eq!(labels(FleetKind::ApiRule, json!({}), false), "");
+        assert_eq!(labels(FleetKind::ApiRule, json!({}), false), "", "a deletion has a permission of its own");
     }
 
     #[test]

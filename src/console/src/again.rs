@@ -57,6 +57,7 @@ mod tests {
             repository: String::new(),
             commit: None,
             file: String::new(),
+            path: None,
             applied: None,
             part: None,
             status,

@@ -104,6 +104,7 @@ impl Asked {
             Action::Resume => requests::set_suspended(false),
             Action::Pause => requests::pause(until.as_deref()),
             Action::EndPause => requests::end_pause(),
+            Action::Delete => return Err("A deletion changes no field.".to_owned()),
             Action::AllowPrune => {
                 if !is_revision(&self.commit) {
                     return Err("The form names no commit. Open the page of the GitSync again.".to_owned());
@@ -135,6 +136,9 @@ mod tests {
         assert!(asked(&format!("action=pause&{sync}")).is_err());
         assert!(asked(&format!("action=look-up&{sync}")).is_err());
         assert!(asked("action=delete&kind=Pod&name=a").is_err());
+        assert!(asked(&format!("action=delete&{sync}")).is_err());
+        let deletion = asked("action=delete&group=gateway.kyma-project.io&kind=APIRule&namespace=a&name=b").unwrap();
+        assert!(deletion.patch(Timestamp::UNIX_EPOCH).is_err());
         assert!(asked("action=pause&kind=Pod").is_err());
     }
 

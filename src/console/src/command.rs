@@ -48,6 +48,17 @@ impl Command {
         Some(Self(format!("mainstay resume {}{group}/{}{namespace}", key.kind, key.name)))
     }
 
+    /// Returns the commands that remove the file of an object from its repository; `None` if a shell could read the path in
+    /// another way.
+    pub(crate) fn remove_file(path: &str, key: &Key) -> Option<[Self; 2]> {
+        let namespace = key.namespace.as_deref().unwrap_or_default();
+        if !is_path(path) || ![&*key.kind, namespace, &*key.name].into_iter().all(is_word) {
+            return None;
+        }
+        let commit = format!("git commit -m \"Remove {} {namespace}/{}\"", key.kind, key.name);
+        Some([Self(format!("git rm -- {path}")), Self(commit)])
+    }
+
     /// Returns the command that shows the changes of a sync of this GitSync, and writes nothing.
     pub(crate) fn dry_run(git_sync: &Key) -> Option<Self> {
         let namespace = git_sync.namespace.as_deref().filter(|namespace| is_word(namespace))?;
@@ -105,6 +116,15 @@ fn releases(words: &[&str], object: &Key) -> bool {
 fn is_word(text: &str) -> bool {
     let is_allowed = |c: char| c.is_ascii_alphanumeric() || "-.:".contains(c);
     !text.is_empty() && !text.starts_with('-') && text.chars().all(is_allowed)
+}
+
+/// Returns whether a text is the path of a file below the root of a repository.
+fn is_path(text: &str) -> bool {
+    let is_part = |part: &str| {
+        let is_allowed = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
+        !part.is_empty() && !matches!(part, "." | "..") && part.chars().all(is_allowed)
+    };
+    !text.starts_with('-') && text.split('/').all(is_part)
 }
 
 /// Returns whether a word removes an annotation that keeps objects.
@@ -211,6 +231,22 @@ mod tests {
         // An object whose name a shell reads in another way has no command.
         let strange = Key::new("", "ConfigMap", Some("team"), "$(id)");
         assert_eq!(of_held(&strange, "kubectl annotate ConfigMap $(id) -n team mainstay.dev/reconcile-"), None);
+    }
+
+    #[test]
+    fn a_command_removes_a_file_of_the_repository_only() {
+        let of = |path: &str, name: &str| {
+            let key = Key::new("serverless.kyma-project.io", "Function", Some("shop"), name);
+            Command::remove_file(path, &key).map(|all| all.map(|command| command.0))
+        };
+        let expected = ["git rm -- apps/web.yaml", "git commit -m \"Remove Function shop/web\""].map(str::to_owned);
+        assert_eq!(of("apps/web.yaml", "web"), Some(expected));
+        for path in ["", "/etc/passwd", "../a", "a/../b", "a//b", "-r", "$(id)", "a b", "a;id", "a`id`", "a\nb", "*"] {
+            assert_eq!(of(path, "web"), None, "{path}");
+        }
+        for name in ["", "$(id)", "a\"b", "a b"] {
+            assert_eq!(of("a.yaml", name), None, "{name}");
+        }
     }
 
     #[test]

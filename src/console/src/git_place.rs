@@ -73,7 +73,7 @@ impl GitPlace {
 }
 
 /// Returns whether a URL contains a password, or a token in place of a user. The user of an SSH URL is no secret.
-fn has_login(url: &str) -> bool {
+pub(crate) fn has_login(url: &str) -> bool {
     let (scheme, rest) = url.split_once("://").map_or(("", url), |(scheme, rest)| (scheme, rest));
     let is_http = ["http", "https"].iter().any(|http| scheme.eq_ignore_ascii_case(http));
     let Some((user, _)) = rest.rsplit_once('@') else { return false };

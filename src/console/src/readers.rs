@@ -20,6 +20,8 @@ pub struct Readers {
     pub part: PartRule,
     /// The rules of Functions.
     pub functions: FunctionRules,
+    /// The rules of other objects that the forms create.
+    pub rules: ObjectRules,
     /// Reads whether an agent leads.
     pub agent: AgentReader,
     /// Reads the files of Functions with code in Git; `None` if this program does not connect to Git hosts.
@@ -41,4 +43,16 @@ pub struct FunctionRules {
     pub runtimes: Arc<[&'static str]>,
     /// Returns why a change builds the image.
     pub changed_inputs: ChangedInputs,
+}
+
+/// Returns the problems for which the agent would refuse an object.
+pub type ObjectRule = Arc<dyn Fn(&Value) -> Result<(), String> + Send + Sync>;
+
+/// The rules of objects that the forms create. Each fails with the problems of the object.
+#[derive(Clone)]
+pub struct ObjectRules {
+    /// The rules of a GitRepository, except those that only its Secret decides.
+    pub git_repository: ObjectRule,
+    /// The rules of an APIRule, except those that only the settings of the agent or other objects decide.
+    pub api_rule: ObjectRule,
 }

@@ -39,6 +39,8 @@ pub struct Manager {
     pub commit: Option<String>,
     /// The file and the line in the repository, or why they are unknown.
     pub file: String,
+    /// The path of the file if no tool built the object from it, and if the object is not behind another one in the file.
+    pub path: Option<String>,
     /// Time at which the agent last wrote the object.
     pub applied: Option<Timestamp>,
     /// The fields that the manifest sets; `None` for children and for objects that the agent did not apply.

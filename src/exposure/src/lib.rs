@@ -60,6 +60,7 @@ mod urls;
 mod virtual_service;
 mod watch;
 mod workload;
+mod written;
 
 pub use context::Context;
 pub use reconcile::{Input, run};
@@ -67,6 +68,7 @@ pub use report::api_rules;
 pub use settings::Settings;
 pub use urls::{InvalidOrigin, IssuerOrigin};
 pub use watch::watch;
+pub use written::problems;
 
 #[cfg(test)]
 mod fixtures;

@@ -42,6 +42,13 @@ pub struct IssuerOrigin(String);
 )]
 pub struct InvalidOrigin;
 
+impl IssuerOrigin {
+    /// Returns the origin of a URL; `None` if it is not one of HTTP.
+    pub(super) fn of_url(text: &str) -> Option<Self> {
+        parsed(text).map(|url| Self(url.origin().ascii_serialization()))
+    }
+}
+
 impl FromStr for IssuerOrigin {
     type Err = InvalidOrigin;
 

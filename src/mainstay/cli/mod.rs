@@ -45,6 +45,7 @@ mod log_file;
 mod logs;
 mod manifests;
 mod object_name;
+mod object_rules;
 mod output;
 #[cfg_attr(not(feature = "dev"), expect(dead_code, reason = "only `dev` asks"))]
 mod overlays;

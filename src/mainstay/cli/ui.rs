@@ -15,7 +15,7 @@ use serde_json::json;
 use super::{
     Error, Exit,
     connection::Connection,
-    function, lease,
+    function, lease, object_rules,
     output::{self, OutputArgument},
     stop, trace,
     tree::{self, Node, RemoteClusters, State},
@@ -96,6 +96,7 @@ pub(super) fn readers(files: Option<FilesReader>, remote_clusters: RemoteCluster
         }),
         part: Arc::new(trace::page::manifest_part),
         functions: function::page_rules(),
+        rules: object_rules::page_rules(),
         agent: Arc::new(|cluster: Cluster| -> futures::future::BoxFuture<'static, _> {
             Box::pin(async move { lease::agent(&cluster).await })
         }),

@@ -130,7 +130,8 @@ async fn a_function_is_created_where_the_user_may_create() {
     press("Review").await;
     tab.shows("The API server refuses the change").await;
     tab.open(&format!("{URL}/create?namespace={ELSEWHERE}")).await;
-    tab.shows(&format!("You may not create Functions in the namespace {ELSEWHERE}: that needs the verb create")).await;
+    tab.shows(&format!("You may not create Function objects in the namespace {ELSEWHERE}: that needs the verb create"))
+        .await;
     tab.value(&[set("name", "made"), set("source", "x")].concat()).await;
     press("Review").await;
     tab.shows("kind: Function").await;

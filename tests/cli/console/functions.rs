@@ -18,7 +18,7 @@ pub(super) const RULES: (&str, &str) = ("gateway.kyma-project.io/v1alpha1", "api
 const USAGES: (&str, &str) = ("servicecatalog.kyma-project.io/v1alpha1", "servicebindingusages");
 const BINDINGS: (&str, &str) = ("servicecatalog.k8s.io/v1beta1", "servicebindings");
 const EVENTING: &str = include_str!("../../../manifests/eventing/crd.yaml");
-const EXPOSURE: &str = include_str!("../../../manifests/exposure/crd.yaml");
+pub(super) const EXPOSURE: &str = include_str!("../../../manifests/exposure/crd.yaml");
 
 const SOURCE: &str = "// greets\nmodule.exports = {\n\tmain: (event) => `Hello ${event.data} ${1 + 41}`,\n};\n";
 

@@ -4,6 +4,8 @@ mod addresses;
 mod calls;
 mod chromium;
 mod connections;
+mod creations;
+mod deletions;
 mod differences;
 mod fleet;
 mod forms;
@@ -36,6 +38,13 @@ use self::users::{ELSEWHERE, URL, Users};
 const READS: &[&str] = &["get", "list", "watch"];
 const WRITES: &[&str] = &["get", "list", "watch", "patch"];
 const FORM: &[&str] = &["--url", URL];
+
+/// Creates a ServiceAccount that may read, change, create and delete Mainstay's objects and APIRules. Returns its token.
+fn owner(users: &Users) -> String {
+    let groups = ["mainstay.dev", "serverless.kyma-project.io", "gateway.kyma-project.io", "", "apps"];
+    let verbs = ["get", "list", "watch", "patch", "create", "delete"];
+    users.account_with(NAMESPACE, "owner", &json!([{"apiGroups": groups, "resources": ["*"], "verbs": verbs}]))
+}
 
 fn action(name: &str) -> String {
     format!("action=suspend&group=mainstay.dev&kind=GitSync&namespace={NAMESPACE}&name={name}")

@@ -3,7 +3,7 @@
 use jiff::Timestamp;
 use maud::{Markup, html};
 
-use super::form::create_link;
+use super::form::create_links;
 use super::parts;
 use crate::address;
 use crate::filter::{Filter, Listing};
@@ -57,7 +57,7 @@ pub(crate) fn fleet(fleet: &Fleet<'_>) -> Markup {
     let columns = Columns::of(kinds);
     html! {
         h1 { (title) }
-        @if kinds.contains(&FleetKind::Function) { (create_link()) }
+        (create_links(kinds))
         @for note in *notes { (parts::note(note)) }
         @if let Some(csrf) = within {
             form.filter method="post" action="/namespace" {

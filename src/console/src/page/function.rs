@@ -4,6 +4,7 @@ use jiff::Timestamp;
 use maud::{Markup, html};
 use serde_json::Value;
 
+use super::delete::delete_button;
 use super::facts::addresses;
 use super::parts::Right;
 use super::pods::{Log, Pod, log as log_section, table};
@@ -31,13 +32,16 @@ pub(crate) struct FunctionPage<'p> {
     /// Whether the page of its files in Git can be read.
     pub(crate) has_files: bool,
     pub(crate) right: &'p Right,
+    /// The permission to delete it.
+    pub(crate) deletion: &'p Right,
     pub(crate) events: &'p Result<Vec<EventRow>, String>,
     pub(crate) now: Timestamp,
 }
 
 /// Returns the page.
 pub(crate) fn function(page: &FunctionPage<'_>) -> Markup {
-    let FunctionPage { key, live, state, pods, log, belonging: all, remote, has_files, right, events, now } = page;
+    let FunctionPage { key, live, state, pods, log, belonging: all, remote, has_files, right, deletion, events, now } =
+        page;
     let namespace = key.namespace.as_deref().unwrap_or_default();
     let warnings =
         live.pointer("/status/warnings").and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str);
@@ -53,8 +57,10 @@ pub(crate) fn function(page: &FunctionPage<'_>) -> Markup {
         div.actions {
             a.button href=(address::path(&["function", namespace, &key.name, "call"])) { "Call" }
             a.button href=(address::path(&["function", namespace, &key.name, "edit"])) { "Edit" }
+            a.button href=(address::with_query("/expose", &[("namespace", namespace), ("service", &*key.name)])) { "Expose" }
             (parts::actions(&offered(key, live, false), key, right))
         }
+        (delete_button(key, live, deletion))
         (anchors(page))
         p { a href=(address::of_any(key)) { "Origin, steps, field managers and YAML of this Function" } }
         p { a href=(address::of_network(key)) { "Network" } ": the routes, Services and pods of this Function" }

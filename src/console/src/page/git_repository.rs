@@ -6,6 +6,7 @@ use jiff::Timestamp;
 use maud::{Markup, html};
 use serde_json::Value;
 
+use super::delete::delete_button;
 use super::parts::{self, Right};
 use crate::action::offered;
 use crate::address;
@@ -31,16 +32,23 @@ pub(crate) struct GitRepositoryPage<'p> {
     pub(crate) followers: &'p [Arc<Row>],
     pub(crate) events: &'p Result<Vec<EventRow>, String>,
     pub(crate) right: &'p Right,
+    /// The permission to delete it.
+    pub(crate) deletion: &'p Right,
     pub(crate) now: Timestamp,
 }
 
 /// Returns the page.
 pub(crate) fn git_repository(page: &GitRepositoryPage<'_>) -> Markup {
-    let GitRepositoryPage { key, live, state, followers, events, right, now } = page;
+    let GitRepositoryPage { key, live, state, followers, events, right, deletion, now } = page;
+    let namespace = key.namespace.as_deref().unwrap_or_default();
     html! {
         (parts::place(key, None))
         h1 { "GitRepository " (key.name) " " (parts::state(*state)) }
-        (parts::actions(&offered(key, live, false), key, right))
+        div.actions {
+            a.button href=(address::path(&["gitrepository", namespace, &key.name, "edit"])) { "Edit" }
+            (parts::actions(&offered(key, live, false), key, right))
+        }
+        (delete_button(key, live, deletion))
         p { a href=(address::of_any(key)) { "Origin, field managers and YAML of this GitRepository" } }
         (facts(page))
         section aria-labelledby="followers" { h2 #followers { "Followed by" } (followed_by(followers, *now)) }

@@ -5,6 +5,7 @@ use jiff::Timestamp;
 use maud::{Markup, html};
 use serde_json::Value;
 
+use super::delete::delete_button;
 use super::facts::addresses;
 use super::origin;
 use super::parts::{self, Right};
@@ -34,6 +35,8 @@ pub(crate) struct ObjectPage<'p> {
     pub(crate) pods: &'p Option<Result<Vec<Pod>, String>>,
     pub(crate) log: &'p Option<Log>,
     pub(crate) right: &'p Right,
+    /// The permission to delete it.
+    pub(crate) deletion: &'p Right,
     /// The request that its GitSync takes for it, with the permission for the GitSync.
     pub(crate) again: &'p Option<(Again, Right)>,
     pub(crate) now: Timestamp,
@@ -108,7 +111,7 @@ impl ObjectPage<'_> {
 
 /// Returns the page.
 pub(crate) fn object(page: &ObjectPage<'_>) -> Markup {
-    let ObjectPage { key, live, trace, events, pods, log, right, again, now } = page;
+    let ObjectPage { key, live, trace, events, pods, log, right, again, now, .. } = page;
     let actions = page.actions();
     let conditions = live.map(conditions_of).unwrap_or_default();
     html! {
@@ -124,6 +127,7 @@ pub(crate) fn object(page: &ObjectPage<'_>) -> Markup {
                 @if let Err(why) = right { p.note { (parts::coded(why)) } }
             }
         }
+        @if let Some(live) = live { (of_kind(page, live)) }
         (anchors(page, !conditions.is_empty()))
         (facts(page))
         @match trace {
@@ -145,6 +149,25 @@ pub(crate) fn object(page: &ObjectPage<'_>) -> Markup {
         @if let Ok(trace) = trace { (origin::moments(trace)) (origin::field_managers(trace, *now)) }
         section aria-labelledby="events" { h2 #events { "Events" } (parts::events(events, *now)) }
         (documents(page))
+    }
+}
+
+/// Returns the deletion of a kind without a page of its own, and the form that exposes a Service.
+fn of_kind(page: &ObjectPage<'_>, live: &Value) -> Markup {
+    let ObjectPage { key, deletion, .. } = page;
+    let has_own_page = address::of_object(key) != address::of_any(key);
+    let namespace = key.namespace.as_deref().unwrap_or_default();
+    html! {
+        @if key.is("", "Service") {
+            @let port = live.pointer("/spec/ports/0/port").and_then(Value::as_u64).map(|port| port.to_string()).unwrap_or_default();
+            div.actions {
+                a.button href=(address::with_query("/expose", &[("namespace", namespace), ("service", &*key.name), ("port", port.as_str())])) { "Expose" }
+            }
+        }
+        @if Action::Delete.is_of(key) && !has_own_page {
+            (delete_button(key, live, deletion))
+            @if !page.is_managed() { p.quiet { "To change the object, copy its YAML below, and apply it with " code { "kubectl apply -f FILE" } "." } }
+        }
     }
 }
 

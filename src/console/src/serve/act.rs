@@ -9,12 +9,12 @@ use http::{StatusCode, Uri};
 use jiff::Timestamp;
 use serde_json::Value;
 
-use super::answer;
 use super::page_memory::Heavy;
 use super::pages::{heavy, keeping, query, room, tree_of};
 use super::read::{self, Found};
 use super::session::{Its, Session};
 use super::watched::said;
+use super::{answer, delete};
 use crate::action::Action;
 use crate::asked::Asked;
 use crate::field::text_at;
@@ -38,6 +38,7 @@ fn memory_of(asked: &Asked) -> Heavy {
 pub(super) async fn confirm(Extension(session): Its, uri: Uri) -> Response {
     match Asked::of(&query(&uri)) {
         Err(why) => answer::message(StatusCode::BAD_REQUEST, "Wrong address", why),
+        Ok(asked) if asked.action == Action::Delete => delete::confirm(&session, &asked).await,
         Ok(asked) => {
             let page = memory_of(&asked);
             let shown = ask(&session, asked, StatusCode::OK, "");
@@ -101,6 +102,9 @@ pub(super) async fn perform(Extension(session): Its, mut request: Request) -> Re
         Ok(asked) => asked,
         Err(why) => return answer::message(StatusCode::BAD_REQUEST, "Wrong form", why),
     };
+    if asked.action == Action::Delete {
+        return delete::perform(&session, &asked, &form).await;
+    }
     // The API server responds with the changed object.
     match room(&session, memory_of(&asked)).await {
         Ok(room) => keeping(room, Box::pin(change(&session, asked)).await),

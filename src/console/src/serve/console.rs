@@ -27,9 +27,13 @@ use super::{
     act, answer, assets, batch, call, differences, files, form, function, held, live, network, own, pages, sources,
 };
 use crate::address;
+use crate::form::ObjectForm as _;
+use crate::function_form::FunctionFields;
 use crate::guard::{self, Gate, Links, Permitted};
 use crate::page;
 use crate::readers::Readers;
+use crate::repository_form::RepositoryFields;
+use crate::rule_form::RuleFields;
 use crate::session::TokenDigest;
 use crate::text::{SHORT, plain};
 use crate::web_origin::{OWN_HOST, WebOrigin};
@@ -202,8 +206,17 @@ fn router() -> Router {
         .route("/function/{namespace}/{name}/call", get(call::form).post(call::call))
         .route("/function/{namespace}/{name}/files", get(files::files))
         .route("/function/{namespace}/{name}/network", get(network::of_function))
-        .route("/function/{namespace}/{name}/edit", get(form::edit).post(form::change))
-        .route("/create", get(form::blank).post(form::create))
+        .route(
+            "/function/{namespace}/{name}/edit",
+            get(form::edit::<FunctionFields>).post(form::change::<FunctionFields>),
+        )
+        .route(FunctionFields::PATH, get(form::blank::<FunctionFields>).post(form::create::<FunctionFields>))
+        .route(
+            "/gitrepository/{namespace}/{name}/edit",
+            get(form::edit::<RepositoryFields>).post(form::change::<RepositoryFields>),
+        )
+        .route(RepositoryFields::PATH, get(form::blank::<RepositoryFields>).post(form::create::<RepositoryFields>))
+        .route(RuleFields::PATH, get(form::blank::<RuleFields>).post(form::create::<RuleFields>))
         .route("/object", get(pages::object))
         .route("/sources", get(sources::sources))
         .route("/served", get(sources::served))

@@ -1,9 +1,7 @@
-//! Shows the form of a Function, reviews its change, and writes it with the permissions of the user.
+//! Shows the forms that create or change an object, reviews the change, and writes it with the permissions of the user.
 //!
 //! Invariant: only a change that the same form has reviewed is written, and only to the generation that it was reviewed
-//! for. Invariant: a Function of a GitSync is not written.
-
-use std::time::Duration;
+//! for. Invariant: an object of a GitSync is not written, and neither is one that the agent would refuse.
 
 use axum::Extension;
 use axum::extract::{Path, Request};
@@ -12,50 +10,43 @@ use http::{StatusCode, Uri};
 use serde_json::{Value, json};
 
 use super::held::held;
+use super::keeper::keeper;
 use super::own::{Sent, unread};
 use super::page_memory::Heavy;
 use super::pages::{heavy, in_time, keeping, not_shown, query, room};
 use super::session::{Its, Session};
+use super::suggestions::suggestions;
 use super::watched::said;
-use super::{answer, function, read};
+use super::{answer, read};
 use crate::difference::short_difference;
 use crate::filter::Query;
-use crate::form::{Fields, Keeper, digest, has_too_many_rows, keeper_of_label, manifest, patch};
-use crate::page::{self, FormPage, Page, Review, Right};
-use crate::row::FleetKind;
-use crate::source::is_git;
+use crate::form::{EditForm, Keeper, ObjectForm, Suggested, digest, manifest, patch};
+use crate::page::{self, FormFields, FormPage, Page, Review, Right};
 use crate::text::{SHORT, plain};
-use crate::trace::Trace;
-use mainstay_api::Function;
 use mainstay_cluster::body::BodyFault;
-use mainstay_cluster::{Error, Kind, Persistence};
+use mainstay_cluster::{Error, Kind, Persistence, Scope};
 use mainstay_object::Key;
 
-/// Maximum size of a form, in bytes, and of one whose copies take little memory.
-const FORM: usize = 2 << 20;
+/// Maximum size of a form whose copies take little memory, in bytes.
 const SMALL: usize = 256 << 10;
-/// Maximum time for a form.
-const WITHIN: Duration = Duration::from_secs(20);
-/// Maximum number of GitRepositories to select.
-const REPOSITORIES: usize = 500;
-/// The field manager of changes by this form.
+/// The field manager of changes by these forms.
 const MANAGER: &str = "mainstay-console";
 
 /// Reads a form that a page of this session has sent.
-async fn sent(session: &Session, request: &mut Request) -> Result<Sent, Response> {
-    match session.read_form(request, FORM, WITHIN).await {
+async fn sent<F: ObjectForm>(session: &Session, request: &mut Request) -> Result<Sent, Response> {
+    match session.read_form(request, F::SIZE, F::WITHIN).await {
         Ok(sent) => session.own(sent),
         Err(BodyFault::TooLarge) => {
-            let why = "The form is too large. Change the manifest of the Function.";
-            Err(answer::message(StatusCode::BAD_REQUEST, "Wrong form", why))
+            let why = format!("The form is too large. Change the manifest of the {}.", F::KIND.name());
+            Err(answer::message(StatusCode::BAD_REQUEST, "Wrong form", &why))
         }
         Err(fault) => Err(unread(fault)),
     }
 }
 
-/// The Function of a form.
+/// The object of a form.
 struct Subject {
-    /// The Function; for a new one, its name is not known yet.
+    /// The object; for a new one, its name is not known yet.
     key: Option<Key>,
     namespace: String,
     live: Option<Value>,
@@ -71,96 +62,100 @@ impl Subject {
     }
 }
 
-/// Reads a Function, the GitSync that keeps it, and the permission of the user.
-async fn existing(session: &Session, key: &Key) -> Result<Subject, Response> {
-    let live = not_shown(session, key, function::read(&session.cluster, key).await)?;
-    if has_too_many_rows(&live) {
-        let text = "The Function has more variables or Secrets as files than this form. Change its manifest.";
+/// Reads an object, the GitSync that keeps it, and the permission of the user.
+async fn existing<F: EditForm>(session: &Session, key: &Key) -> Result<Subject, Response> {
+    let live = not_shown(session, key, read::of_version(&session.cluster, F::KIND, key).await)?;
+    if let Some(text) = F::refusal(&live) {
         return Err(answer::message(StatusCode::UNPROCESSABLE_ENTITY, "Too many fields", text));
     }
-    let trace = (session.readers.trace)(session.cluster.clone(), key.clone());
-    let (trace, right) = futures::join!(trace, read::may_patch(&session.cluster, key));
-    let keeper = match trace {
-        Ok(Trace { owners, manager: Some(manager), .. }) if owners.is_empty() => {
-            Some(Keeper { git_sync: Some(manager.git_sync), file: manager.file })
-        }
-        Ok(Trace { notes, .. }) if notes.is_empty() => None,
-        // Without the permission to read all inventories, the label decides.
-        _ => keeper_of_label(&live),
-    };
+    let (keeper, right) = futures::join!(keeper(session, key, &live), read::may_patch(&session.cluster, key));
     let namespace = key.namespace.as_deref().unwrap_or_default().to_owned();
     Ok(Subject { key: Some(key.clone()), namespace, live: Some(live), keeper, right })
 }
 
-/// Returns the subject of the form for a new Function.
-async fn new(session: &Session, uri: &Uri) -> Subject {
+/// Returns the subject of the form for a new object.
+async fn new<F: ObjectForm>(session: &Session, uri: &Uri) -> Subject {
     let asked = query(uri).get("namespace").to_owned();
     let namespace = if asked.is_empty() { session.namespace() } else { asked };
-    let kind = FleetKind::Function;
-    let resource = format!("functions.{}", kind.key("", "").group);
-    let attributes =
-        json!({"verb": "create", "group": &*kind.key("", "").group, "resource": "functions", "namespace": namespace});
-    let right = match read::may(&session.cluster, attributes).await {
-        Ok(true) => Ok(()),
-        Ok(false) => Err(format!(
-            "You may not create Functions in the namespace {}: that needs the verb `create` on {resource}.",
-            plain(&namespace, SHORT)
-        )),
-        Err(error) => Err(said(&error)),
-    };
+    let right = may_create::<F>(session, &namespace).await;
     Subject { key: None, namespace, live: None, keeper: None, right }
 }
 
-pub(super) async fn edit(Extension(session): Its, Path((namespace, name)): Path<(String, String)>) -> Response {
-    let key = FleetKind::Function.key(&namespace, &name);
+/// Asks whether the user may create an object of the form in a namespace.
+async fn may_create<F: ObjectForm>(session: &Session, namespace: &str) -> Right {
+    let (kind, group) = (F::KIND.name(), F::KIND.group());
+    match session.cluster.kind(F::KIND.api_version(), kind).await {
+        Ok(Some(_)) => {}
+        Ok(None) => {
+            return Err(format!("The kind {kind} of {} is not installed in this cluster.", F::KIND.api_version()));
+        }
+        Err(error) => return Err(said(&error)),
+    }
+    let attributes = json!({"verb": "create", "group": group, "resource": F::PLURAL, "namespace": namespace});
+    match read::may(&session.cluster, attributes).await {
+        Ok(true) => Ok(()),
+        Ok(false) => Err(format!(
+            "You may not create {kind} objects in the namespace {}: that needs the verb `create` on {}.{group}.",
+            plain(namespace, SHORT),
+            F::PLURAL
+        )),
+        Err(error) => Err(said(&error)),
+    }
+}
+
+pub(super) async fn edit<F: EditForm + FormFields>(
+    Extension(session): Its,
+    Path((namespace, name)): Path<(String, String)>,
+) -> Response {
+    let key = F::KIND.key(&namespace, &name);
     let shown = async {
-        match existing(&session, &key).await {
+        match existing::<F>(&session, &key).await {
             Err(response) => response,
             Ok(subject) => {
-                let fields = subject.live.as_ref().map(Fields::of).unwrap_or_default();
-                show(&session, &subject, &fields, StatusCode::OK, "", None)
+                let fields = subject.live.as_ref().map(F::of).unwrap_or_default();
+                show(&session, &subject, &fields, StatusCode::OK, "", None).await
             }
         }
     };
     heavy(&session, Heavy::Object, Box::pin(shown)).await
 }
 
-pub(super) async fn change(
+pub(super) async fn change<F: EditForm + FormFields>(
     Extension(session): Its,
     Path((namespace, name)): Path<(String, String)>,
     mut request: Request,
 ) -> Response {
-    let sent = match sent(&session, &mut request).await {
+    let sent = match sent::<F>(&session, &mut request).await {
         Ok(sent) => sent,
         Err(response) => return response,
     };
     let path = request.uri().path();
     let room = match room(&session, Heavy::Object).await {
         Ok(room) => room,
-        Err(busy) => return unsent(&session, path, sent, busy),
+        Err(busy) => return unsent::<F>(&session, path, sent, busy),
     };
-    let key = FleetKind::Function.key(&namespace, &name);
+    let key = F::KIND.key(&namespace, &name);
     // Only the read has a time limit, because the user has to know whether the change was written.
-    match in_time(&session, Box::pin(existing(&session, &key))).await {
-        Ok(Ok(subject)) => keeping(room, respond(&session, &subject, &sent).await),
+    match in_time(&session, Box::pin(existing::<F>(&session, &key))).await {
+        Ok(Ok(subject)) => keeping(room, Box::pin(respond::<F>(&session, &subject, &sent)).await),
         Ok(Err(response)) => response,
-        Err(late) => unsent(&session, path, sent, late),
+        Err(late) => unsent::<F>(&session, path, sent, late),
     }
 }
 
 /// Returns the page that sends a form again which the server had no room or time to process. The page keeps the memory of
 /// the form.
-fn unsent(session: &Session, path: &str, sent: Sent, cause: Response) -> Response {
+fn unsent<F: ObjectForm>(session: &Session, path: &str, sent: Sent, cause: Response) -> Response {
     // A large form takes several times its size once more.
     let memory = if sent.size > SMALL { session.pages.try_acquire(Heavy::Single) } else { None };
     if sent.size > SMALL && memory.is_none() {
         return cause;
     }
     let why = match cause.status() {
-        StatusCode::SERVICE_UNAVAILABLE => "The server is busy.",
-        _ => "The Function was not read in time.",
+        StatusCode::SERVICE_UNAVAILABLE => "The server is busy.".to_owned(),
+        _ => format!("The {} was not read in time.", F::KIND.name()),
     };
-    let body = page::unsent(path, &sent, why);
+    let body = page::unsent(path, &sent, &why);
     let page = Page { title: "The form was not read", visitor: Some(session.visitor()), live: None, body };
     let response = held(answer::page(cause.status(), page::render(page)), sent);
     match memory {
@@ -169,92 +164,107 @@ fn unsent(session: &Session, path: &str, sent: Sent, cause: Response) -> Respons
     }
 }
 
-pub(super) async fn blank(Extension(session): Its, uri: Uri) -> Response {
-    let subject = new(&session, &uri).await;
-    show(&session, &subject, &Fields::default(), StatusCode::OK, "", None)
+pub(super) async fn blank<F: FormFields>(Extension(session): Its, uri: Uri) -> Response {
+    let shown = async {
+        let subject = new::<F>(&session, &uri).await;
+        show(&session, &subject, &F::blank(&query(&uri)), StatusCode::OK, "", None).await
+    };
+    match F::SUGGESTED {
+        Suggested::Secrets => heavy(&session, Heavy::Single, Box::pin(shown)).await,
+        Suggested::Repositories | Suggested::None => Box::pin(shown).await,
+    }
 }
 
-pub(super) async fn create(Extension(session): Its, uri: Uri, mut request: Request) -> Response {
-    let sent = match sent(&session, &mut request).await {
+pub(super) async fn create<F: FormFields>(Extension(session): Its, uri: Uri, mut request: Request) -> Response {
+    let sent = match sent::<F>(&session, &mut request).await {
         Ok(sent) => sent,
         Err(response) => return response,
     };
     // The copies of a large form take several times its size.
     let page = if sent.size > SMALL { Heavy::Object } else { Heavy::Single };
     match room(&session, page).await {
-        Ok(room) => keeping(room, respond(&session, &new(&session, &uri).await, &sent).await),
+        Ok(room) => {
+            let subject = new::<F>(&session, &uri).await;
+            keeping(room, Box::pin(respond::<F>(&session, &subject, &sent)).await)
+        }
         Err(busy) => {
-            let path = uri.path_and_query().map_or("/create", |path| path.as_str());
-            unsent(&session, path, sent, busy)
+            let path = uri.path_and_query().map_or(F::PATH, |path| path.as_str());
+            unsent::<F>(&session, path, sent, busy)
         }
     }
 }
 
 /// Reviews the change of a form, and writes it if the form has already been reviewed.
-async fn respond(session: &Session, subject: &Subject, form: &Query) -> Response {
-    let fields = Fields::read(form);
+async fn respond<F: FormFields>(session: &Session, subject: &Subject, form: &Query) -> Response {
+    let fields = F::read(form);
     let wanted = match fields.wanted(subject.live.as_ref(), &subject.namespace) {
         Ok(wanted) => wanted,
-        Err(why) => return show(session, subject, &fields, StatusCode::UNPROCESSABLE_ENTITY, &why, None),
+        Err(why) => return show(session, subject, &fields, StatusCode::UNPROCESSABLE_ENTITY, &why, None).await,
     };
-    let review = review(session, subject, &wanted).await;
+    let review = review::<F>(session, subject, &wanted).await;
     if form.get("step") != "apply" {
         let is_same = form.get("generation") == subject.generation();
-        let why =
-            if is_same { "" } else { "The Function was changed meanwhile. The review is about its present state." };
-        return show(session, subject, &fields, StatusCode::OK, why, Some(&review));
+        let why = if is_same { "" } else { "The object was changed meanwhile. The review is about its present state." };
+        return show(session, subject, &fields, StatusCode::OK, why, Some(&review)).await;
     }
+    let managed = format!("A GitSync manages this {}, so nothing was changed.", F::KIND.name());
     let refusal = match (&subject.keeper, &subject.right) {
-        (Some(_), _) => Some("A GitSync manages this Function, so nothing was changed."),
+        (Some(_), _) => Some(managed.as_str()),
         (None, Err(why)) => Some(why.as_str()),
         _ if form.get("reviewed") != review.digest => {
-            Some("The form or the Function differs from what was reviewed, so nothing was changed. Review it again.")
+            Some("The form or the object differs from what was reviewed, so nothing was changed. Review it again.")
         }
-        _ => None,
+        _ => review.effect.as_ref().err().map(|_| "The agent would refuse the object, so nothing was changed."),
     };
     if let Some(why) = refusal {
-        return show(session, subject, &fields, StatusCode::CONFLICT, why, Some(&review));
+        return show(session, subject, &fields, StatusCode::CONFLICT, why, Some(&review)).await;
     }
-    match write(session, subject, &wanted, Persistence::Kept).await {
+    match write::<F>(session, subject, &wanted, Persistence::Kept).await {
         Ok(live) => {
-            let name = live.pointer("/metadata/name").and_then(Value::as_str).unwrap_or(&fields.name);
-            let key = FleetKind::Function.key(&subject.namespace, name);
-            let body = page::written(&key, subject.live.is_none());
-            let page = Page { title: "Function", visitor: Some(session.visitor()), live: None, body };
+            let name = live.pointer("/metadata/name").and_then(Value::as_str).unwrap_or(fields.name());
+            let key = F::KIND.key(&subject.namespace, name);
+            let body = page::written::<F>(&key, subject.live.is_none());
+            let page = Page { title: F::KIND.name(), visitor: Some(session.visitor()), live: None, body };
             answer::page(StatusCode::OK, page::render(page))
         }
         Err(error) => {
             let why = format!("Nothing was changed: {}", said(&error));
-            show(session, subject, &fields, StatusCode::CONFLICT, &why, Some(&review))
+            show(session, subject, &fields, StatusCode::CONFLICT, &why, Some(&review)).await
         }
     }
 }
 
 /// Returns the change, its effect, and the outcome of a dry run.
-async fn review(session: &Session, subject: &Subject, wanted: &Value) -> Review {
+async fn review<F: ObjectForm>(session: &Session, subject: &Subject, wanted: &Value) -> Review {
     let change = match &subject.live {
         Some(live) => patch(live, wanted),
         None => Some(wanted.clone()),
     };
-    let builds = (session.readers.functions.changed_inputs)(subject.live.as_ref(), wanted);
+    let effect = F::effect(&session.readers, subject.live.as_ref(), wanted);
     let may_write = subject.keeper.is_none() && subject.right.is_ok() && change.is_some();
-    let dry_run = if may_write { Some(write(session, subject, wanted, Persistence::DryRun).await) } else { None };
+    let dry_run = if may_write { Some(write::<F>(session, subject, wanted, Persistence::DryRun).await) } else { None };
     // The API server may add defaults.
     let afterwards = dry_run.as_ref().and_then(|outcome| outcome.as_ref().ok()).unwrap_or(wanted);
-    let text = |object: &Value| serde_yaml::to_string(&manifest(object)).unwrap_or_default();
+    let text = |object: &Value| serde_yaml::to_string(&manifest(F::KIND, object)).unwrap_or_default();
     Review {
         manifest: text(wanted),
         lines: subject.live.as_ref().map(|live| short_difference(&text(live), &text(afterwards))).unwrap_or_default(),
         is_changed: change.is_some(),
-        builds,
+        effect,
         digest: digest(&change.unwrap_or_default(), &subject.generation()),
         dry_run: dry_run.map(|outcome| outcome.map(drop).map_err(|error| said(&error))),
     }
 }
 
-/// Writes the difference between the live Function and the wanted one, or creates it.
-async fn write(session: &Session, subject: &Subject, wanted: &Value, how: Persistence) -> Result<Value, Error> {
-    let (cluster, kind) = (&session.cluster, Kind::of::<Function>());
+/// Writes the difference between the live object and the wanted one, or creates it.
+async fn write<F: ObjectForm>(
+    session: &Session,
+    subject: &Subject,
+    wanted: &Value,
+    how: Persistence,
+) -> Result<Value, Error> {
+    let cluster = &session.cluster;
+    let kind = Kind::fixed(F::KIND.api_version(), F::KIND.name(), F::PLURAL, Scope::Namespaced);
     let name = wanted.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default();
     let namespace = Some(subject.namespace.as_str());
     match &subject.live {
@@ -269,41 +279,29 @@ async fn write(session: &Session, subject: &Subject, wanted: &Value, how: Persis
     }
 }
 
-/// Returns the names of the GitRepositories of the namespace of a new Function.
-fn repositories(session: &Session, subject: &Subject) -> Vec<String> {
-    if subject.live.is_some() {
-        return Vec::new();
-    }
-    let rows = session.watched().rows();
-    let own = rows.iter().filter(|row| row.kind == FleetKind::GitRepository && row.namespace == subject.namespace);
-    let mut names: Vec<String> = own.map(|row| row.name.clone()).collect();
-    names.sort_unstable();
-    names.truncate(REPOSITORIES);
-    names
-}
-
-fn show(
+async fn show<F: FormFields>(
     session: &Session,
     subject: &Subject,
-    fields: &Fields,
+    fields: &F,
     status: StatusCode,
     problem: &str,
     review: Option<&Review>,
 ) -> Response {
+    let suggestions = suggestions(session, F::SUGGESTED, &subject.namespace).await;
     let body = page::form(&FormPage {
         key: subject.key.as_ref(),
+        live: subject.live.as_ref(),
         namespace: &subject.namespace,
         keeper: subject.keeper.as_ref(),
         right: &subject.right,
         csrf: &session.csrf,
         fields,
-        is_git: subject.live.as_ref().is_some_and(is_git),
         generation: &subject.generation(),
         runtimes: &session.readers.functions.runtimes,
-        repositories: &repositories(session, subject),
+        suggestions: &suggestions,
         problem,
         review,
     });
-    let title = subject.key.as_ref().map_or("Create a Function".to_owned(), |key| format!("Edit {}", key.name));
+    let title = subject.key.as_ref().map_or(F::TITLE.to_owned(), |key| format!("Edit {}", key.name));
     answer::page(status, page::render(Page { title: &title, visitor: Some(session.visitor()), live: None, body }))
 }

@@ -53,14 +53,9 @@ const LISTS: [(Role, &str, &str); 12] = [
     (Role::Rule, "gateway.kyma-project.io", "APIRule"),
 ];
 
-/// Reads a Function in the version that the pages understand, which need not be the one that the server prefers.
+/// Reads a Function in the version that the pages understand.
 pub(super) async fn read(cluster: &Cluster, key: &Key) -> Found {
-    let kind = FleetKind::Function;
-    match cluster.kind(kind.api_version(), kind.name()).await {
-        Ok(Some(served)) => read::of_kind(cluster, &served, key).await,
-        Ok(None) => Found::Missing(format!("The kind {} is not installed in this cluster.", kind.name())),
-        Err(error) => Found::Failed(said(&error)),
-    }
+    read::of_version(cluster, FleetKind::Function, key).await
 }
 
 /// Why a list failed.
@@ -137,7 +132,7 @@ fn is_confidential(kind: &Kind) -> bool {
 }
 
 /// Reads the objects that belong to a Function.
-async fn belonging(session: &Session, key: &Key, function: &Value) -> Belonging {
+pub(super) async fn belonging(session: &Session, key: &Key, function: &Value) -> Belonging {
     let budget = MemoryBudget::new(MEMORY);
     let uid = function.pointer("/metadata/uid").and_then(Value::as_str).unwrap_or_default();
     let subject = Subject { key, uid, budget: &budget };
@@ -190,10 +185,11 @@ async fn function_page(session: &Session, namespace: &str, name: &str, uri: &Uri
         Err(response) => return response,
     };
     let cluster = &session.cluster;
-    let (pods, events, right, remote) = futures::join!(
+    let (pods, events, right, deletion, remote) = futures::join!(
         log::pods(cluster, &key),
         read::events_of(cluster, &key),
         read::may_patch(cluster, &key),
+        read::may_delete(cluster, &key),
         remote_of(cluster, namespace, &live),
     );
     // These lists begin later, so that fewer responses are in memory at the same time.
@@ -214,6 +210,7 @@ async fn function_page(session: &Session, namespace: &str, name: &str, uri: &Uri
         remote: remote.as_deref(),
         has_files: session.readers.files.is_some(),
         right: &right,
+        deletion: &deletion,
         events: &events,
         now: Timestamp::now(),
     });

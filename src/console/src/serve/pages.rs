@@ -15,13 +15,14 @@ use super::log::{self, Wanted};
 use super::page_memory::{Heavy, LONGEST, PagePermit};
 use super::read::{self, Found};
 use super::session::{Its, Session};
+use crate::action::Action;
 use crate::address;
 use crate::again::again;
 use crate::csv::csv;
 use crate::drift::{Choice, contended, managers, newest_first, remaining_first, table};
 use crate::filter::{Filter, Query, listing};
 use crate::lookup::lookups;
-use crate::page::{self, Drift, Fleet, GitRepositoryPage, GitSyncPage, Live, Log, ObjectPage, Page};
+use crate::page::{self, Drift, Fleet, GitRepositoryPage, GitSyncPage, Live, Log, ObjectPage, Page, Right};
 use crate::row::{FleetKind, row};
 use crate::text::{MESSAGE, SHORT, plain};
 use crate::trace::Trace;
@@ -256,9 +257,10 @@ async fn git_repository_page(session: &Session, namespace: &str, name: &str) -> 
         Err(response) => return response,
     };
     let watched = session.watched();
-    let (events, right, ()) = futures::join!(
+    let (events, right, deletion, ()) = futures::join!(
         read::events_of(&session.cluster, &key),
         read::may_patch(&session.cluster, &key),
+        read::may_delete(&session.cluster, &key),
         watched.settled()
     );
     let row = row(kind, &live);
@@ -269,6 +271,7 @@ async fn git_repository_page(session: &Session, namespace: &str, name: &str) -> 
         followers: &page::followers(watched.rows(), &row.namespace, &row.name),
         events: &events,
         right: &right,
+        deletion: &deletion,
         now: Timestamp::now(),
     });
     let live = Some(stream(kind, namespace, name));
@@ -303,13 +306,19 @@ pub(super) async fn object(Extension(session): Its, uri: Uri) -> Response {
     heavy(&session, Heavy::Object, Box::pin(object_page(&session, &uri))).await
 }
 
+/// Asks whether the user may delete an object, if its kind has this action.
+async fn may_delete_here(session: &Session, key: &Key) -> Right {
+    if Action::Delete.is_of(key) { read::may_delete(&session.cluster, key).await } else { Ok(()) }
+}
+
 async fn object_page(session: &Session, uri: &Uri) -> Response {
     let query = query(uri);
     let key = Key::new(query.get("group"), query.get("kind"), Some(query.get("namespace")), query.get("name"));
     let seen = session.watched().seen();
-    let (events, right, trace) = futures::join!(
+    let (events, right, deletion, trace) = futures::join!(
         read::events_of(&session.cluster, &key),
         read::may_patch(&session.cluster, &key),
+        may_delete_here(session, &key),
         session.pages.part((session.readers.trace)(session.cluster.clone(), key.clone())),
     );
     // The trace reads the object, too, and no longer has it.
@@ -346,6 +355,7 @@ async fn object_page(session: &Session, uri: &Uri) -> Response {
         pods: &pods,
         log: &log,
         right: &right,
+        deletion: &deletion,
         again: &again,
         now: Timestamp::now(),
     });

@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 
 use super::watched::said;
 use crate::page::Right;
+use crate::row::FleetKind;
 use crate::shown::{EventRow, event_row, newest_first};
 use mainstay_cluster::{Cluster, Error, FieldSelector, Kind, Persistence, Scope, Selection};
 use mainstay_object::Key;
@@ -58,20 +59,39 @@ pub(super) async fn events_of(cluster: &Cluster, key: &Key) -> Result<Vec<EventR
     Ok(newest_first(rows))
 }
 
+/// Reads an object in the version that the pages understand, which need not be the one that the server prefers.
+pub(super) async fn of_version(cluster: &Cluster, kind: FleetKind, key: &Key) -> Found {
+    match cluster.kind(kind.api_version(), kind.name()).await {
+        Ok(Some(served)) => of_kind(cluster, &served, key).await,
+        Ok(None) => Found::Missing(format!("The kind {} is not installed in this cluster.", kind.name())),
+        Err(error) => Found::Failed(said(&error)),
+    }
+}
+
 /// Asks whether the user may patch an object.
 pub(super) async fn may_patch(cluster: &Cluster, key: &Key) -> Right {
+    may_do(cluster, key, ("patch", "change")).await
+}
+
+/// Asks whether the user may delete an object.
+pub(super) async fn may_delete(cluster: &Cluster, key: &Key) -> Right {
+    may_do(cluster, key, ("delete", "delete")).await
+}
+
+/// Asks whether the user has the permission for a verb on an object. `word` is the verb in a sentence.
+async fn may_do(cluster: &Cluster, key: &Key, (verb, word): (&str, &str)) -> Right {
     let kind = match cluster.preferred_kind(&key.group, &key.kind).await {
         Ok(Some(kind)) => kind,
         Ok(None) => return Err(format!("The kind {} is not installed in this cluster.", key.kind)),
         Err(error) => return Err(said(&error)),
     };
     let attributes = json!({
-        "verb": "patch", "group": &*kind.group, "resource": &*kind.plural,
+        "verb": verb, "group": &*kind.group, "resource": &*kind.plural,
         "namespace": key.namespace.as_deref().unwrap_or_default(), "name": &*key.name,
     });
     match may(cluster, attributes).await {
         Ok(true) => Ok(()),
-        Ok(false) => Err(format!("You may not change this object: that needs the verb `patch` on {}.", kind.resource)),
+        Ok(false) => Err(format!("You may not {word} this object: that needs the verb `{verb}` on {}.", kind.resource)),
         Err(error) => Err(said(&error)),
     }
 }

@@ -206,7 +206,7 @@ pub(super) mod tests {
 
     use super::*;
     use crate::freshness::Agent;
-    use crate::readers::FunctionRules;
+    use crate::readers::{FunctionRules, ObjectRules};
     use crate::trace::Trace;
     use crate::tree::Tree;
     use mainstay_api::git_sync::Change;
@@ -225,6 +225,7 @@ pub(super) mod tests {
                 runtimes: Arc::default(),
                 changed_inputs: Arc::new(|_: Option<&Value>, _: &Value| Ok(Vec::new())),
             },
+            rules: ObjectRules { git_repository: Arc::new(|_: &Value| Ok(())), api_rule: Arc::new(|_: &Value| Ok(())) },
             agent: Arc::new(|_| Box::pin(std::future::ready(Agent::Unknown))),
             files: None,
         };

@@ -37,6 +37,7 @@ pub(in crate::cli) async fn of(cluster: &Cluster, asked: Key) -> Result<Trace, E
         repository: text::repository(found),
         commit: found.sync.status.as_ref().and_then(|status| status.applied_commit.clone()),
         file: text::file(found),
+        path: text::path(found),
         applied: live.and_then(text::applied),
         part: live.and_then(|live| part(&trace, live)),
         status: found.sync.status.as_ref().and_then(|status| serde_json::to_value(status).ok()).unwrap_or_default(),

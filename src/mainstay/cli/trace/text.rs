@@ -88,6 +88,13 @@ pub(super) fn file(manager: &Manager) -> String {
     }
 }
 
+/// Returns the path of the file if no tool built the object from it, and if the object is not behind another one in the file.
+pub(super) fn path(manager: &Manager) -> Option<String> {
+    let (_, place) = manager.place.as_ref()?;
+    let is_first = place.built_by.is_none() && place.known_document().is_none_or(|number| number == 1);
+    is_first.then(|| place.file.to_string())
+}
+
 /// Returns a trace for programs.
 pub(super) fn facts(trace: &Trace, next: &Next, moments: &[Moment], now: Timestamp) -> Value {
     let manager = trace.manager.as_ref().map(|manager| {

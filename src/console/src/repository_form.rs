@@ -1,0 +1,184 @@
+//! The form of a GitRepository: its address, its authentication, and the object that they describe.
+//!
+//! Invariant: a login in the address of a live object is not shown in the form. An untouched address keeps it.
+
+use serde_json::{Value, json};
+
+use crate::filter::Query;
+use crate::form::{EditForm, ObjectForm, Suggested, line, new, set};
+use crate::git_place::{LOGINS, has_login};
+use crate::readers::Readers;
+use crate::remote::without_login;
+use crate::row::FleetKind;
+use mainstay_object::syntax;
+
+/// The word in the form for a repository without authentication.
+pub(crate) const PUBLIC: &str = "public";
+
+/// The fields, as the user wrote them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct RepositoryFields {
+    pub(crate) name: String,
+    pub(crate) url: String,
+    /// The authentication: [`PUBLIC`], or a word of [`LOGINS`].
+    pub(crate) auth: String,
+    /// The name of the Secret; empty without authentication.
+    pub(crate) secret: String,
+}
+
+/// Returns an address as the form shows it.
+fn shown(url: &str) -> String {
+    let is_http = url.get(..4).is_some_and(|scheme| scheme.eq_ignore_ascii_case("http"));
+    if is_http || has_login(url) { without_login(url) } else { url.to_owned() }
+}
+
+impl RepositoryFields {
+    /// Returns `spec.auth`.
+    fn authentication(&self) -> Result<Option<Value>, String> {
+        if self.auth == PUBLIC {
+            let is_alone = self.secret.is_empty();
+            let why = "Secret: a public repository needs none. Leave the field empty, or select an authentication.";
+            return if is_alone { Ok(None) } else { Err(why.to_owned()) };
+        }
+        if !LOGINS.iter().any(|(word, _)| *word == self.auth) {
+            return Err("Authentication: select one.".to_owned());
+        }
+        if let Some(words) = syntax::subdomain(&self.secret) {
+            return Err(format!("Secret: {words}."));
+        }
+        Ok(Some(json!({"type": self.auth, "secretName": self.secret})))
+    }
+}
+
+impl ObjectForm for RepositoryFields {
+    const KIND: FleetKind = FleetKind::GitRepository;
+    const PLURAL: &'static str = "gitrepositories";
+    const PATH: &'static str = "/connect";
+    const SUGGESTED: Suggested = Suggested::Secrets;
+
+    fn blank(_url: &Query) -> Self {
+        Self { auth: PUBLIC.to_owned(), ..Self::default() }
+    }
+
+    fn read(form: &Query) -> Self {
+        let one = |name: &str| line(form.get(name));
+        Self { name: one("name"), url: one("url"), auth: one("auth"), secret: one("secret") }
+    }
+
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn wanted(&self, live: Option<&Value>, namespace: &str) -> Result<Value, String> {
+        let (mut wanted, before) = match live {
+            Some(live) => (live.clone(), Self::of(live)),
+            None => (new(Self::KIND, &self.name, namespace)?, Self::blank(&Query::default())),
+        };
+        if self.url.is_empty() {
+            return Err("URL: write the address of the repository.".to_owned());
+        }
+        if self.url != before.url {
+            set(&mut wanted, "/spec/url", Some(json!(self.url)));
+        }
+        if (&self.auth, &self.secret) != (&before.auth, &before.secret) {
+            set(&mut wanted, "/spec/auth", self.authentication()?);
+        }
+        Ok(wanted)
+    }
+
+    fn effect(readers: &Readers, live: Option<&Value>, wanted: &Value) -> Result<String, String> {
+        (readers.rules.git_repository)(wanted)?;
+        Ok(match live {
+            None => "The agent looks it up as soon as a GitSync or a Function follows it.",
+            Some(_) => "The GitSyncs and Functions that follow it read the repository at this address from now on.",
+        }
+        .to_owned())
+    }
+}
+
+impl EditForm for RepositoryFields {
+    fn of(live: &Value) -> Self {
+        let text = |pointer: &str| line(live.pointer(pointer).and_then(Value::as_str).unwrap_or_default());
+        let auth = text("/spec/auth/type");
+        Self {
+            name: text("/metadata/name"),
+            url: shown(&text("/spec/url")),
+            auth: if auth.is_empty() { PUBLIC.to_owned() } else { auth },
+            secret: text("/spec/auth/secretName"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::form::patch;
+
+    const URL: &str = "https://git.example.com/team/shop.git";
+
+    fn fields(url: &str, auth: &str, secret: &str) -> RepositoryFields {
+        RepositoryFields { name: "shop".into(), url: url.into(), auth: auth.into(), secret: secret.into() }
+    }
+
+    #[test]
+    fn a_new_repository_has_its_address_and_its_secret() {
+        let wanted = fields(URL, PUBLIC, "").wanted(None, "team").unwrap();
+        assert_eq!(wanted["metadata"], json!({"name": "shop", "namespace": "team"}));
+        assert_eq!(wanted["spec"], json!({"url": URL}));
+        let ssh = "git@git.example.com:team/shop.git";
+        let wanted = fields(ssh, "key", "login").wanted(None, "team").unwrap();
+        assert_eq!(wanted["spec"], json!({"url": ssh, "auth": {"type": "key", "secretName": "login"}}));
+    }
+
+    #[test]
+    fn a_wrong_field_is_named() {
+        for (url, auth, secret, expected) in [
+            ("", PUBLIC, "", "URL: "),
+            (URL, PUBLIC, "login", "Secret: a public repository"),
+            (URL, "basic", "", "Secret: "),
+            (URL, "key", "a/b", "Secret: "),
+            (URL, "other", "login", "Authentication: "),
+        ] {
+            let problem = fields(url, auth, secret).wanted(None, "team").unwrap_err();
+            assert!(problem.starts_with(expected), "{problem}");
+        }
+        let unnamed = RepositoryFields { name: "A b".into(), ..fields(URL, PUBLIC, "") };
+        assert!(unnamed.wanted(None, "team").unwrap_err().starts_with("Name: "));
+    }
+
+    #[test]
+    fn a_change_keeps_the_fields_that_the_form_has_not() {
+        let auth = json!({"type": "basic", "secretName": "login"});
+        let live = json!({
+            "metadata": {"name": "shop"}, "spec": {"url": URL, "auth": auth, "verify": {"secretRef": {"name": "keys"}}},
+        });
+        let change = |change: &dyn Fn(&mut RepositoryFields)| {
+            let mut fields = RepositoryFields::of(&live);
+            change(&mut fields);
+            fields.wanted(Some(&live), "team").map(|wanted| patch(&live, &wanted))
+        };
+        assert_eq!(change(&|_| ()), Ok(None));
+        let public = change(&|fields| (fields.auth, fields.secret) = (PUBLIC.into(), String::new()));
+        assert_eq!(public, Ok(Some(json!({"spec": {"auth": null}}))));
+        let secret = change(&|fields| fields.secret = "other".into());
+        assert_eq!(secret, Ok(Some(json!({"spec": {"auth": {"secretName": "other"}}}))));
+        let moved = change(&|fields| fields.url = "https://new.example.com/shop".into());
+        assert_eq!(moved, Ok(Some(json!({"spec": {"url": "https://new.example.com/shop"}}))));
+    }
+
+    #[test]
+    fn a_login_in_the_address_is_not_shown_and_is_kept() {
+        for url in ["https://user:hunter2@git.example.com/shop?token=hunter2", "ssh://git:hunter2@git.example.com/shop"]
+        {
+            let live = json!({"spec": {"url": url}});
+            let fields = RepositoryFields::of(&live);
+            assert!(!fields.url.contains("hunter2"), "{}", fields.url);
+            assert_eq!(fields.wanted(Some(&live), "team").unwrap()["spec"]["url"], url);
+        }
+        let ssh = json!({"spec": {"url": "git@git.example.com:team/shop.git"}});
+        assert_eq!(RepositoryFields::of(&ssh).url, "git@git.example.com:team/shop.git");
+        for strange in [json!(null), json!({"spec": 7}), json!({"spec": {"url": [], "auth": "x"}})] {
+            assert!(RepositoryFields::of(&strange).wanted(Some(&strange), "team").is_err());
+        }
+    }
+}
