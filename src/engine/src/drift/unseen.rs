@@ -74,10 +74,14 @@ impl Lists {
         self.due.get_or_insert(self.not_before.map_or(soon, |end| end.max(soon)));
     }
 
-    /// Begins a list for these objects; none without objects.
+    /// Begins a list for these objects; none without objects. If all are in one namespace, only that one is listed.
     pub(super) fn begin(&mut self, cluster: &Cluster, awaited: HashSet<Key>) {
-        let events = cluster.watch(&self.kind, Selection::with_label(SYNC_LABEL));
-        self.begin_with(events, awaited);
+        let all = Selection::with_label(SYNC_LABEL);
+        let selection = match only_namespace(&awaited) {
+            Some(namespace) => all.within(namespace),
+            None => all,
+        };
+        self.begin_with(cluster.watch(&self.kind, selection), awaited);
     }
 
     fn begin_with(&mut self, events: BoxStream<'static, WatchEvent>, awaited: HashSet<Key>) {
@@ -145,6 +149,13 @@ impl Lists {
     }
 }
 
+/// Returns the namespace that all of these objects are in, if there is one.
+fn only_namespace(objects: &HashSet<Key>) -> Option<&str> {
+    let mut namespaces = objects.iter().map(|key| key.namespace.as_deref());
+    let first = namespaces.next()??;
+    namespaces.all(|other| other == Some(first)).then_some(first)
+}
+
 #[cfg(test)]
 mod tests {
     use futures::{FutureExt as _, stream};
@@ -207,6 +218,16 @@ mod tests {
         assert_eq!(steps(&mut lists), ["listed b", "missing x at 7"]);
         lists.begin_with(listed(&["a"]), HashSet::new());
         assert!(lists.running.is_none());
+    }
+
+    #[test]
+    fn objects_of_one_namespace_need_only_its_list() {
+        let mut objects = keys(&["a", "b"]);
+        assert_eq!(only_namespace(&objects), Some("shop"));
+        objects.insert(kind().key(Some("other"), "a"));
+        assert_eq!(only_namespace(&objects), None);
+        assert_eq!(only_namespace(&HashSet::from([Key::new("", "Namespace", None, "a")])), None);
+        assert_eq!(only_namespace(&HashSet::new()), None);
     }
 
     #[tokio::test(start_paused = true)]
