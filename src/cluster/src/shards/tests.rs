@@ -280,6 +280,7 @@ fn an_agent_that_takes_an_expired_lease_in_time_takes_the_share_without_a_move()
         renew(&mut model);
     }
     model.act(&Action::Start(1));
+    model.act(&Action::Show(0, usize::MAX));
     for _ in 0..5 {
         renew(&mut model);
         model.act(&Action::Show(1, usize::MAX));
