@@ -35,6 +35,11 @@ impl Started {
         self.gate.heard().iter().filter(|heard| is_apply(&heard.asked)).count()
     }
 
+    /// Kills the agent.
+    pub(super) async fn kill(self) {
+        self.agent.kill().await;
+    }
+
     /// Returns the deleted objects, without Leases.
     pub(super) fn deletions(&self) -> Vec<String> {
         let heard = self.gate.heard().into_iter().map(|heard| heard.asked);
@@ -135,11 +140,11 @@ pub(super) fn owner(world: &World, name: &str) -> String {
     shards.into_iter().find(|(member, ..)| *member == owner).unwrap().1
 }
 
-fn edit(world: &World, name: &str) {
+pub(super) fn edit(world: &World, name: &str) {
     world.edit("v1", "configmaps", name, json!({"data": {"key": "edited"}}));
 }
 
-async fn reverted(world: &World, name: &str, value: &str) {
+pub(super) async fn reverted(world: &World, name: &str, value: &str) {
     world.until(&format!("{name} is reverted"), |w| w.data(name) == value).await;
 }
 

@@ -68,12 +68,9 @@ impl Leadership {
         is_open(self.0.borrow().as_ref())
     }
 
-    /// Waits until this process leads, or does not lead any more.
-    pub async fn changed_from(&mut self, was_leading: bool) {
-        if self.0.wait_for(|term| is_open(term.as_ref()) != was_leading).await.is_err() {
-            // The elector has ended, and so has the term.
-            std::future::pending::<()>().await;
-        }
+    /// Returns the present term; `None` if this process does not lead.
+    pub fn now(&self) -> Option<Term> {
+        self.0.borrow().clone().filter(|term| is_open(Some(term)))
     }
 
     /// Waits until this process leads. `None` if the elector has ended.

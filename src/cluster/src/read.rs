@@ -75,7 +75,19 @@ impl Page {
 impl Cluster {
     /// Reads one object; `None` if the object, its namespace or its kind does not exist.
     pub async fn get(&self, kind: &Kind, namespace: Option<&str>, name: &str) -> Result<Option<Value>, Error> {
-        self.read(kind, namespace, name, JSON, |answer| serde_json::from_slice(answer)).await
+        let most = self.0.limits.bytes;
+        self.read((kind, namespace, name), JSON, most, |answer| serde_json::from_slice(answer)).await
+    }
+
+    /// Same as `get`, for a response of at most `most` bytes. A larger one is the error [`Cause::TooLarge`].
+    pub async fn get_within(
+        &self,
+        kind: &Kind,
+        namespace: Option<&str>,
+        name: &str,
+        most: usize,
+    ) -> Result<Option<Value>, Error> {
+        self.read((kind, namespace, name), JSON, most, |answer| serde_json::from_slice(answer)).await
     }
 
     /// Reads the metadata of one object; `None` if the object does not exist.
@@ -85,20 +97,19 @@ impl Cluster {
         namespace: Option<&str>,
         name: &str,
     ) -> Result<Option<ObjectMeta>, Error> {
-        self.read(kind, namespace, name, ONE_METADATA, object::read_metadata).await
+        self.read((kind, namespace, name), ONE_METADATA, self.0.limits.bytes, object::read_metadata).await
     }
 
     async fn read<T>(
         &self,
-        kind: &Kind,
-        namespace: Option<&str>,
-        name: &str,
+        (kind, namespace, name): (&Kind, Option<&str>, &str),
         accept: &'static str,
+        most: usize,
         understand: impl FnOnce(&[u8]) -> Result<T, serde_json::Error>,
     ) -> Result<Option<T>, Error> {
         let mut call = Call::object(Attempt::Read, Verb::Get, kind, namespace, name, None)?;
         call.accept = accept;
-        match self.ask(&call).await {
+        match self.ask_within(&call, most).await {
             Ok(answer) => understand(&answer).map(Some).map_err(|error| call.failed(error)),
             Err(error) if error.is_not_found() => Ok(None),
             Err(error) => Err(error),

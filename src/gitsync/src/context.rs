@@ -28,8 +28,12 @@ use mainstay_git::{Pushes, Repositories, SkippedTrees, Source, thread_time};
 use mainstay_manifest::render::{Helm, Kustomize};
 use mainstay_object::{Key, Owner};
 
-/// Maximum number of inventories that are loaded concurrently.
+/// Maximum number of inventories of any size that are loaded concurrently.
 const LOADING: usize = 2;
+/// Maximum number of small inventories that are read concurrently. An agent that takes GitSyncs over reads one of each.
+const LOADING_SMALL: usize = 16;
+/// The same for a remote cluster, because there may be many.
+const LOADING_SMALL_ELSEWHERE: usize = 4;
 
 type Announce = dyn Fn(&Announcement<'_>) + Send + Sync;
 
@@ -92,6 +96,8 @@ pub struct Context {
     pub(super) contest_watches: Arc<Semaphore>,
     /// Limits the memory of inventories while they load: every user who can write ConfigMaps can make them large.
     pub(super) loading: Semaphore,
+    /// The same for inventories of a bounded size.
+    pub(super) loading_small: Semaphore,
 }
 
 /// The facts about a GitSync for metrics.
@@ -152,6 +158,7 @@ impl Context {
             show_turns: ShowTurns::default(),
             contest_watches: Arc::new(Semaphore::new(contest_watch::OF_AGENT)),
             loading: Semaphore::new(LOADING),
+            loading_small: Semaphore::new(LOADING_SMALL),
         }
     }
 
@@ -187,6 +194,7 @@ impl Context {
             prevention: Arc::clone(&self.prevention),
             // The limit is separate, because a remote cluster may never respond.
             loading: Semaphore::new(1),
+            loading_small: Semaphore::new(LOADING_SMALL_ELSEWHERE),
         }
     }
 

@@ -20,7 +20,7 @@ use mainstay_api::conditions::Reason;
 use mainstay_api::names::{
     AGENT_MANAGER, GIT_SYNC_UID, HOME_CLUSTER, INVENTORY_KEY, INVENTORY_LABEL, PLACES_KEY, SYNC_LABEL,
 };
-use mainstay_cluster::{Apply, Cluster, Error, Kind, Scope, Selection};
+use mainstay_cluster::{Apply, Cause, Cluster, Error, Kind, Scope, Selection};
 use mainstay_engine::apply::Writer;
 use mainstay_engine::managed::Part;
 use mainstay_engine::managed::deletion::is_applied_by_us;
@@ -36,6 +36,8 @@ const LONGEST_NAME: usize = 253;
 pub(super) const MOST_SHARDS: usize = 12;
 /// Maximum size of an inventory that does not count as memory, in bytes.
 const SMALL_INVENTORY: usize = 16 << 10;
+/// Maximum size of the ConfigMap of a small inventory with its metadata, in bytes. It has room for hundreds of objects.
+const SMALL_MAP: usize = 64 << 10;
 /// Maximum number of concurrent lists.
 const AT_ONCE: usize = 8;
 
@@ -69,9 +71,19 @@ impl Attempt<'_> {
         let status = self.sync.status.as_ref();
         // A commit without objects, or one that could not be decoded, leaves no inventory.
         let applied_before = status.is_some_and(|s| s.objects > 0 || !s.held.is_empty());
-        // The semaphore is never closed.
-        let _permit = self.context.loading.acquire().await;
-        let inventory = match self.read_inventory().await? {
+        let small = self.read_small_inventory().await?;
+        // A large inventory and a rebuild take much memory. The semaphore is never closed.
+        let is_cheap = match &small {
+            Some(Found::Whole(..)) => true,
+            Some(Found::Missing) => !applied_before,
+            _ => false,
+        };
+        let _permit = if is_cheap { None } else { self.context.loading.acquire().await.ok() };
+        let found = match small {
+            Some(found) => found,
+            None => self.read_inventory().await?,
+        };
+        let inventory = match found {
             Found::Whole(inventory, written) => {
                 self.state.written = written;
                 inventory
@@ -92,6 +104,28 @@ impl Attempt<'_> {
         self.publish_taken(taken(&inventory));
         self.context.writer.store().set_inventory(self.owner, inventory);
         Ok(())
+    }
+
+    /// Reads an inventory in one small ConfigMap, as most are, or finds that there is none. Returns `None` for any other
+    /// inventory. Decoding does not wait, so its memory does not add up.
+    async fn read_small_inventory(&self) -> Result<Option<Found>, Error> {
+        let (owner, cluster) = (self.inventory_owner(), self.context.writer.cluster());
+        let names = self.context.writer.inventory_maps(owner.namespace, owner.label).await;
+        let name = match names.as_deref() {
+            Some([]) => return Ok(Some(Found::Missing)),
+            Some([name]) => name,
+            _ => return Ok(None),
+        };
+        // The semaphore is never closed.
+        let _permit = self.context.loading_small.acquire().await;
+        let map = match cluster.get_within(&config_maps(), Some(owner.namespace), name, SMALL_MAP).await {
+            Ok(map) => map,
+            Err(error) if matches!(&*error.cause, Cause::TooLarge(_)) => return Ok(None),
+            Err(error) => return Err(error),
+        };
+        let mut parts = Parts::default();
+        let found = map.and_then(|map| owner.take(&map, &mut parts));
+        Ok(Some(found.unwrap_or_else(|| Found::of(parts))))
     }
 
     /// Reads the inventory. If the watch knows its ConfigMaps, they are read by name, because a list by label would

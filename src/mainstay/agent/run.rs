@@ -225,8 +225,8 @@ async fn share_by_terms(
         // The Lease of the leader is released after the work, and before that of the shard.
         let worked = CancellationToken::new();
         let electing = AbortOnDropHandle::new(tokio::spawn(elector.leading_members().run(worked.clone())));
-        let shard = Shard { member, leads: false, note: note.clone(), seen: seen.clone() };
-        let shared = share(&agent, shard, leadership, (term.ended(), &stop)).await;
+        let shard = Shard { member, leadership, note: note.clone(), seen: seen.clone() };
+        let shared = share(&agent, &shard, (term.ended(), &stop)).await;
         worked.cancel();
         let _ = electing.await;
         leads.send_replace(None);
@@ -235,28 +235,25 @@ async fn share_by_terms(
     Ok(())
 }
 
-/// Runs the work of a shard until its term ends or `stop`. The work restarts when this agent begins or ends to lead.
+/// Runs the work of a shard until its term ends or `stop`. The work begins again when this agent ends to lead.
 async fn share(
     agent: &Agent,
-    mut shard: Shard,
-    mut leadership: Leadership,
+    shard: &Shard,
     (ended, stop): (&CancellationToken, &CancellationToken),
 ) -> Result<(), Error> {
     while !ended.is_cancelled() && !stop.is_cancelled() {
-        shard.leads = leadership.is_leading();
         let _ = agent.ready.send_replace(Err(format!("starting to work as {}", shard.member)));
         let end = ended.child_token();
-        let mut led = pin!(lead_despite_panics(agent, Some(&shard), end.clone()));
-        tokio::select! {
-            led = &mut led => {
-                led?;
-                continue;
+        let mut led = pin!(lead_despite_panics(agent, Some(shard), end.clone()));
+        let led = tokio::select! {
+            led = &mut led => led,
+            () = stop.cancelled() => {
+                end.cancel();
+                led.await
             }
-            () = leadership.changed_from(shard.leads) => {}
-            () = stop.cancelled() => {}
-        }
+        };
         end.cancel();
-        led.await?;
+        led?;
     }
     Ok(())
 }

@@ -8,16 +8,16 @@ use tokio::sync::watch;
 
 use super::settings::Settings;
 use super::share::{Counts, Share};
-use mainstay_cluster::Cluster;
 use mainstay_cluster::secrets::{Referrer, Secrets};
 use mainstay_cluster::shards::{Followed, Member, PushNote, Seen};
+use mainstay_cluster::{Cluster, Leadership};
 use mainstay_gitsync::Context;
 
 /// The shard that this agent holds.
 pub(super) struct Shard {
     pub(super) member: Member,
-    /// Whether this agent also leads: it does the work that is not that of a GitSync.
-    pub(super) leads: bool,
+    /// The election of the leader, who also does the work that is not that of a GitSync.
+    pub(super) leadership: Leadership,
     /// The annotation of the shard's Lease.
     pub(super) note: watch::Sender<Option<String>>,
     /// The Leases that this process has seen.
@@ -75,7 +75,7 @@ pub(super) async fn hear(mut received: watch::Receiver<PushNote>, context: Arc<C
     }
 }
 
-/// Records that no kind of the leader's work references Secrets here.
+/// Records that no kind of the leader's work references Secrets here, as long as this agent does not lead.
 pub(super) fn set_led_elsewhere(secrets: &Secrets) {
     for referrer in [Referrer::Receiver, Referrer::ImageRepository, Referrer::ImageUpdateAutomation] {
         secrets.set_listed(referrer);

@@ -41,6 +41,9 @@ const AGAIN: Duration = Duration::from_secs(30);
 const AT_ONCE: usize = 16;
 /// Delay before the next batch, instead of `AGAIN`, if more objects lack memory.
 const SOON: Duration = Duration::from_secs(1);
+/// Time during which changes of the share are gathered before the objects are listed: the other agents publish theirs at
+/// about the same time.
+const GATHER: Duration = Duration::from_millis(100);
 
 /// Memory of a task, in bytes, and maximum number of copies of the task's object, including partial copies.
 pub(super) const EACH: usize = 8 << 10;
@@ -175,6 +178,9 @@ pub(super) struct Tasks<W: Work> {
     left: HashMap<Name, Option<W::Object>>,
     /// The share of this agent; `None` without shards.
     share: Option<Share>,
+    /// When a list shows the objects that this agent takes over. It takes none before: an event of the earlier watch may
+    /// be older than the last write of the other agent.
+    relist: Option<Instant>,
     /// Objects that are not kept, or only in part, for lack of memory.
     rereads: Rereads,
     /// Objects of other agents that are not kept for lack of memory. Their agents report them.
@@ -201,6 +207,7 @@ impl<W: Work> Tasks<W> {
             dropping: None,
             left: HashMap::new(),
             share: None,
+            relist: None,
             rereads: Rereads::default(),
             unseen: Rereads::default(),
             look: Instant::now() + AGAIN,
@@ -235,10 +242,14 @@ impl<W: Work> Tasks<W> {
                 }
                 () = changed(self.share.as_mut()) => {
                     if self.follow_share() {
-                        // A list shows the objects that this agent takes over.
-                        events = cluster.watch(&self.kind, Selection::default());
-                        (shown, initial) = (Shown::default(), Initial::default());
+                        self.relist.get_or_insert_with(|| Instant::now() + GATHER);
                     }
+                    continue;
+                }
+                () = at(self.relist) => {
+                    self.relist = None;
+                    events = cluster.watch(&self.kind, Selection::default());
+                    (shown, initial) = (Shown::default(), Initial::default());
                     continue;
                 }
                 () = Dropping::ended(self.dropping.as_ref()) => {
@@ -322,10 +333,10 @@ impl<W: Work> Tasks<W> {
 
     /// Whether another agent looks after an object.
     fn is_of_other_agent(&mut self, name: &Name, object: &W::Object) -> bool {
-        let is_running = self.running.contains_key(name);
+        let (is_running, is_late) = (self.running.contains_key(name), self.relist.is_some());
         let Some(share) = &mut self.share else { return false };
         share.see(name, object.meta().labels.as_ref());
-        if is_running { !share.keeps(name) } else { !share.may_gain(name) }
+        if is_running { !share.keeps(name) } else { is_late || !share.may_gain(name) }
     }
 
     /// Leaves an object to another agent. Its task ends without a change of the object. `seen` is the new state of the
@@ -627,6 +638,14 @@ impl<W: Work> Tasks<W> {
             running.feed.send_replace(last.map(Arc::new));
             self.notifier.set_subject(&self.work.owner(name), None);
         }
+    }
+}
+
+/// Waits until a time; for ever without one.
+async fn at(time: Option<Instant>) {
+    match time {
+        Some(time) => tokio::time::sleep_until(time).await,
+        None => std::future::pending().await,
     }
 }
 

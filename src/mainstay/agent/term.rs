@@ -1,9 +1,11 @@
 //! The work of a leader, from the beginning to the end of its term.
 //!
 //! Invariant: the end of any task ends the term, with the reason of that task. Invariant: all state is rebuilt for every
-//! term. Invariant: no write follows the end of a term.
+//! term. Invariant: no write follows the end of a term. Invariant: an agent with a shard that begins to lead continues its
+//! work for GitSyncs; one that ends to lead begins its work again.
 //!
-//! Not here: the election, the listeners, and everything else that outlives a term (`run`).
+//! Not here: the work that only the leader does (`leader`), the election, the listeners, and everything else that outlives
+//! a term (`run`).
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -14,18 +16,17 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 
 use super::error::Error;
+use super::leading::{Change, Leading, Parts, reporting};
 use super::notify::Notifier;
-use super::serverless::Serverless;
 use super::settings::{Profile, Settings};
 use super::shard::{Joined, Shard};
 use super::share::Share;
 use super::shown::Shown;
 use super::{
-    api_rules, artifacts, bootstrap, cloud, functions, host_keys, images, inputs, installation, leader_label,
-    nats_login, notifications, own_tasks, pins, receivers, repositories, shard, ssh_keys,
+    artifacts, cloud, functions, host_keys, inputs, installation, notifications, own_tasks, pins, repositories, shard,
 };
 use crate::Component;
-use mainstay_api::{HelmChartSpec, ImagePolicySpec, ImageRepositorySpec, ImageUpdateAutomationSpec, OciRepositorySpec};
+use mainstay_api::{HelmChartSpec, OciRepositorySpec};
 use mainstay_cluster::Cluster;
 use mainstay_cluster::liveness::Liveness;
 use mainstay_cluster::secrets::Secrets;
@@ -35,10 +36,9 @@ use mainstay_engine::drift::Drift;
 use mainstay_engine::managed::kept_within;
 use mainstay_engine::notification::Message;
 use mainstay_engine::prevention;
-use mainstay_function::admission::{self, Registration};
 use mainstay_function::bindings::Bindings;
 use mainstay_git::{Repositories, SharedHostKeys, Source};
-use mainstay_gitsync::receiver::{self, Deliveries};
+use mainstay_gitsync::receiver::Deliveries;
 use mainstay_gitsync::{Begun, Context, Rights};
 use mainstay_manifest::render::{Helm, Kustomize};
 use mainstay_object::Owner;
@@ -76,46 +76,45 @@ pub(super) async fn lead(agent: &Agent, shard: Option<&Shard>, stop: Cancellatio
     let Some(installed) = stop.run_until_cancelled(looking).await else { return Ok(()) };
     writer.set_installation(installed);
     let trusted = std::iter::once(&settings.namespace).chain(&settings.allow_namespaces).cloned().collect();
-    let leads = shard.is_none_or(|shard| shard.leads);
+    let leading = Leading::of(shard.map(|shard| &shard.leadership));
+    let leads = watch::Sender::new(leading.is_leading());
     let mut term = Term { agent, leads, trusted, stop, tasks: JoinSet::new() };
     let context = term.context(writer);
     let (share, push_note) = shard.map(|shard| term.join(shard, &context)).unzip();
     let drift = term.revert_drift(&context, follow_ups);
     let repositories_known = term.follow_repositories(&context);
     let syncs_known = term.follow_syncs(&context, repositories_known.clone(), share);
-    let functions = term.follow_functions(&context, drift, repositories_known);
+    let (functions, bound) = term.functions(&context);
     term.notify(&context);
     term.follow_artifacts(&context);
-    if leads {
-        term.follow_images(&context);
-        term.receive(&context, push_note);
-        term.expose(&context);
-    } else {
-        shard::set_led_elsewhere(&context.secrets);
-    }
     term.spawn(pass_on(settings.nudge.0.subscribe(), [context.look_now.clone(), functions.poll_now.clone()]));
     term.spawn(sweep(context.source.clone()));
-    if leads {
-        term.register_webhooks();
-        term.prepare_installation();
-    }
-    term.finish(syncs_known).await
+    let parts = Parts { context, functions, bound, drift, repositories_known, push_note };
+    let waiting = if leading.is_leading() {
+        term.begin_to_lead(parts);
+        None
+    } else {
+        shard::set_led_elsewhere(&parts.context.secrets);
+        functions::are_absent(&parts.functions);
+        Some(parts)
+    };
+    term.finish(syncs_known, leading, waiting).await
 }
 
 /// A term of the leader.
-struct Term<'a> {
-    agent: &'a Agent,
+pub(super) struct Term<'a> {
+    pub(super) agent: &'a Agent,
     /// Whether the agent does the work that is not that of a GitSync.
-    leads: bool,
+    pub(super) leads: watch::Sender<bool>,
     /// The namespaces whose GitSyncs may apply everything.
     trusted: BTreeSet<String>,
-    stop: CancellationToken,
-    tasks: JoinSet<Result<(), Error>>,
+    pub(super) stop: CancellationToken,
+    pub(super) tasks: JoinSet<Result<(), Error>>,
 }
 
 impl Term<'_> {
     /// Spawns work that has no end of its own.
-    fn spawn(&mut self, work: impl Future<Output = ()> + Send + 'static) {
+    pub(super) fn spawn(&mut self, work: impl Future<Output = ()> + Send + 'static) {
         let stop = self.stop.clone();
         self.tasks.spawn(async move {
             let _ = stop.run_until_cancelled(work).await;
@@ -125,7 +124,7 @@ impl Term<'_> {
     }
 
     /// Spawns work that ends when it sees `stop`.
-    fn spawn_until_stop(&mut self, work: impl Future<Output = ()> + Send + 'static) {
+    pub(super) fn spawn_until_stop(&mut self, work: impl Future<Output = ()> + Send + 'static) {
         self.tasks.spawn(async move {
             work.await;
             Ok(())
@@ -133,7 +132,7 @@ impl Term<'_> {
     }
 
     /// Spawns the watch of a kind with its tasks. `component` is its name in the report that it is stuck.
-    fn spawn_watch(
+    pub(super) fn spawn_watch(
         &mut self,
         component: &'static str,
         watch: impl Future<Output = Result<(), JoinError>> + Send + 'static,
@@ -203,7 +202,7 @@ impl Term<'_> {
         drift
     }
 
-    /// Watches GitRepositories, and keeps their host keys and statuses. The returned value is true once they are listed.
+    /// Watches GitRepositories, and keeps their host keys. The returned value is true once they are listed.
     fn follow_repositories(&mut self, context: &Context) -> watch::Receiver<bool> {
         let Agent { settings, cluster, notifier, .. } = self.agent;
         let (source, repositories) = (context.source.clone(), Arc::clone(&context.repositories));
@@ -230,17 +229,7 @@ impl Term<'_> {
             context.writer.clone(),
             notifier.clone(),
         );
-        self.spawn_until_stop(repositories::follow(kept, seen, stop.clone()));
-        let statuses = mainstay_gitsync::repository::Context {
-            source,
-            repositories,
-            secrets,
-            cluster: cluster.clone(),
-            kind: Arc::new(repositories::git_repositories()),
-        };
-        if self.leads {
-            self.spawn_until_stop(mainstay_gitsync::repository::keep(statuses, stop));
-        }
+        self.spawn_until_stop(repositories::follow(kept, seen, stop));
         known
     }
 
@@ -265,14 +254,9 @@ impl Term<'_> {
         known
     }
 
-    /// Watches Functions if the agent has that component. Returns the parts that they share.
-    fn follow_functions(
-        &mut self,
-        context: &Arc<Context>,
-        drift: Drift,
-        repositories_known: watch::Receiver<bool>,
-    ) -> Arc<mainstay_function::Context> {
-        let Agent { settings, cluster, notifier, shown, liveness, .. } = self.agent;
+    /// Returns the parts that all Functions share.
+    fn functions(&self, context: &Arc<Context>) -> (Arc<mainstay_function::Context>, Arc<Bindings>) {
+        let Agent { settings, notifier, shown, liveness, .. } = self.agent;
         let bound = Arc::new(Bindings::new(liveness.component("reconciling ServiceBindingUsages")));
         let functions = Arc::new(mainstay_function::Context::new(
             context.writer.clone(),
@@ -286,153 +270,72 @@ impl Term<'_> {
             announcer(notifier),
         ));
         shown.set(Some((Arc::clone(context), Arc::clone(&functions))));
-        if self.leads && settings.components.has(Component::Functions) {
-            let serverless = Serverless {
-                namespace: &settings.namespace,
-                cluster,
-                notifier,
-                shown,
-                liveness,
-                functions: &functions,
-                writer: &context.writer,
-            };
-            serverless.spawn(bound, drift, repositories_known, &mut self.tasks, &self.stop);
-        } else {
-            functions::are_absent(&functions);
-        }
-        functions
+        (functions, bound)
     }
 
     /// Watches Providers and Alerts, and sends notifications.
     fn notify(&mut self, context: &Context) {
-        let notifications = notifications::Context {
-            cluster: self.agent.cluster.clone(),
-            secrets: Arc::clone(&context.secrets),
-            source: context.source.clone(),
-            notifier: self.agent.notifier.clone(),
-            trusted: self.trusted.clone(),
-            reports: self.leads,
-        };
-        let following = notifications::follow(Arc::new(notifications), self.stop.clone());
+        let (cluster, notifier) = (self.agent.cluster.clone(), self.agent.notifier.clone());
+        let (secrets, source) = (Arc::clone(&context.secrets), context.source.clone());
+        let (trusted, stop) = (self.trusted.clone(), self.stop.clone());
+        let following = reporting(self.leads.subscribe(), move |reports| {
+            let notifications = notifications::Context {
+                cluster: cluster.clone(),
+                secrets: Arc::clone(&secrets),
+                source: source.clone(),
+                notifier: notifier.clone(),
+                trusted: trusted.clone(),
+                reports,
+            };
+            notifications::follow(Arc::new(notifications), stop.clone())
+        });
         self.spawn_watch("the watch of Providers and Alerts", following);
     }
 
     /// Watches OCIRepositories and HelmCharts.
     fn follow_artifacts(&mut self, context: &Context) {
-        let artifacts = Arc::new(artifacts::Context {
-            cluster: self.agent.cluster.clone(),
-            secrets: Arc::clone(&context.secrets),
-            source: context.source.clone(),
-            repositories: Arc::clone(&context.repositories),
-            notifier: self.agent.notifier.clone(),
-            reports: self.leads,
+        let (cluster, notifier) = (self.agent.cluster.clone(), self.agent.notifier.clone());
+        let (secrets, source) = (Arc::clone(&context.secrets), context.source.clone());
+        let repositories = Arc::clone(&context.repositories);
+        let artifacts = move |reports| {
+            Arc::new(artifacts::Context {
+                cluster: cluster.clone(),
+                secrets: Arc::clone(&secrets),
+                source: source.clone(),
+                repositories: Arc::clone(&repositories),
+                notifier: notifier.clone(),
+                reports,
+            })
+        };
+        let (of_charts, stop) = (artifacts.clone(), self.stop.clone());
+        let following = reporting(self.leads.subscribe(), move |reports| {
+            own_tasks::follow::<OciRepositorySpec>(artifacts(reports), stop.clone())
         });
-        let following = own_tasks::follow::<OciRepositorySpec>(Arc::clone(&artifacts), self.stop.clone());
         self.spawn_watch("the watch of OCIRepositories", following);
-        let following = own_tasks::follow::<HelmChartSpec>(artifacts, self.stop.clone());
+        let stop = self.stop.clone();
+        let following = reporting(self.leads.subscribe(), move |reports| {
+            own_tasks::follow::<HelmChartSpec>(of_charts(reports), stop.clone())
+        });
         self.spawn_watch("the watch of HelmCharts", following);
     }
 
-    /// Watches ImageRepositories, ImagePolicies and ImageUpdateAutomations.
-    fn follow_images(&mut self, context: &Context) {
-        let images = Arc::new(images::Context::new(
-            self.agent.cluster.clone(),
-            Arc::clone(&context.secrets),
-            (context.source.clone(), Arc::clone(&context.repositories)),
-            self.agent.notifier.clone(),
-        ));
-        let following = own_tasks::follow::<ImageUpdateAutomationSpec>(Arc::clone(&images), self.stop.clone());
-        self.spawn_watch("the watch of ImageUpdateAutomations", following);
-        let following = own_tasks::follow::<ImageRepositorySpec>(Arc::clone(&images), self.stop.clone());
-        self.spawn_watch("the watch of ImageRepositories", following);
-        let following = own_tasks::follow::<ImagePolicySpec>(images, self.stop.clone());
-        self.spawn_watch("the watch of ImagePolicies", following);
-    }
-
-    /// Watches Receivers, and takes their deliveries. `push_note` passes pushes on to other agents.
-    fn receive(&mut self, context: &Context, push_note: Option<watch::Sender<PushNote>>) {
-        let Agent { settings, cluster, notifier, deliveries, liveness, .. } = self.agent;
-        let hooks = receiver::Context::new(
-            cluster.clone(),
-            Arc::clone(&context.secrets),
-            context.source.clone(),
-            Arc::clone(&context.repositories),
-            settings.receive.as_ref().map(|receive| receive.base.clone()),
-            liveness.component("reconciling Receivers"),
-            emitter(notifier),
-        );
-        let hooks = Arc::new(match push_note {
-            Some(push_note) => hooks
-                .ringing(move |namespace, source| push_note.send_modify(|push_note| push_note.ring(namespace, source))),
-            None => hooks,
-        });
-        deliveries.set(Some(Arc::clone(&hooks)));
-        if let (Some(pod), Some(_)) = (&settings.pod, &settings.receive) {
-            let (namespace, pod) = (settings.namespace.clone(), pod.clone());
-            self.spawn_until_stop(leader_label::keep(cluster.clone(), namespace, pod, self.stop.clone()));
-        } else if settings.receive.as_ref().is_some_and(|receive| receive.base.known().is_none()) {
-            // An agent with a configured URL may run outside of the cluster, where the Service does not route to it.
-            tracing::warn!(
-                "the name of this pod is not known, so it gets no label, and deliveries do not arrive through the Service; \
-                 set MAINSTAY_POD"
-            );
-        }
-        let writer = context.writer.clone();
-        let following = receivers::follow(hooks, writer, notifier.clone(), cluster.clone(), self.stop.clone());
-        self.spawn_watch("the watch of Receivers", following);
-    }
-
-    /// Watches APIRules if the agent has that component.
-    fn expose(&mut self, context: &Context) {
-        let Agent { settings, cluster, notifier, liveness, .. } = self.agent;
-        if !settings.components.has(Component::Exposure) {
-            return;
-        }
-        let exposed = mainstay_exposure::Context::new(
-            context.writer.clone(),
-            settings.exposure.clone(),
-            liveness.component("reconciling APIRules"),
-            emitter(notifier),
-        );
-        let following = api_rules::follow(Arc::new(exposed), notifier.clone(), cluster.clone(), self.stop.clone());
-        self.spawn_watch("the watch of APIRules", following);
-    }
-
-    /// Keeps the configurations of the admission webhooks, if the agent serves them.
-    fn register_webhooks(&mut self) {
-        let Agent { settings, cluster, .. } = self.agent;
-        let Some(admit) = &settings.admit else { return };
-        let registration = Registration {
-            namespace: settings.namespace.clone(),
-            names: admit.names(&settings.namespace),
-            lifetimes: admit.lifetimes,
-            with_functions: settings.components.has(Component::Functions),
-        };
-        self.spawn_until_stop(admission::lead(registration, cluster.clone(), self.stop.clone()));
-    }
-
-    /// Makes the keys and logins that `mainstay install` requests, and creates its first GitSync.
-    fn prepare_installation(&mut self) {
-        let Agent { settings, cluster, .. } = self.agent;
-        let keys = ssh_keys::make(cluster.clone(), settings.namespace.clone(), self.stop.clone());
-        let installed = bootstrap::create(cluster.clone(), settings.namespace.clone(), self.stop.clone());
-        let nats = nats_login::make(cluster.clone(), self.stop.clone());
-        let with_events = settings.components.has(Component::Eventing);
-        self.spawn_until_stop(async move {
-            tokio::join!(keys, installed, async {
-                if with_events {
-                    nats.await;
-                }
-            });
-        });
-    }
-
-    /// Waits for the end of the term. The agent is ready once all GitSyncs are known.
-    async fn finish(mut self, mut syncs_known: watch::Receiver<bool>) -> Result<(), Error> {
+    /// Waits for the end of the term, and begins to lead with the `waiting` parts meanwhile. The agent is ready once all
+    /// GitSyncs are known.
+    async fn finish(
+        mut self,
+        mut syncs_known: watch::Receiver<bool>,
+        mut leading: Leading,
+        mut waiting: Option<Parts>,
+    ) -> Result<(), Error> {
         let mut is_announced = false;
         let result = loop {
             tokio::select! {
                 () = self.stop.cancelled() => break Ok(()),
+                change = leading.change() => match (change, waiting.take()) {
+                    (Change::Begun, Some(parts)) => self.begin_to_lead(parts),
+                    // The work begins again without that of the leader.
+                    (Change::Begun | Change::Ended, _) => break Ok(()),
+                },
                 changed = syncs_known.wait_for(|known| *known), if !is_announced => {
                     is_announced = changed.is_ok();
                     let _ = self.agent.ready.send_replace(Ok(()));
@@ -455,7 +358,7 @@ fn announcer(notifier: &Notifier) -> impl Fn(&Announcement<'_>) + Send + Sync + 
 }
 
 /// Returns the function that reports messages about owners.
-fn emitter(notifier: &Notifier) -> impl Fn(&Owner, &Message) + Send + Sync + use<> {
+pub(super) fn emitter(notifier: &Notifier) -> impl Fn(&Owner, &Message) + Send + Sync + use<> {
     let announce = announcer(notifier);
     move |owner, message| announce(&Announcement { owner, object: None, message })
 }

@@ -31,8 +31,8 @@ use crate::fleet::{Fleet, label, namespace, owner};
 use crate::measure;
 use crate::server::Server;
 
-/// Maximum number of inventories that an agent loads concurrently.
-const LOADING: usize = 2;
+/// Maximum number of small inventories that an agent loads concurrently.
+const LOADING: usize = 16;
 const POLICY: Policy =
     Policy { drift: DriftPolicy::Revert, additions: false, suspended: false, confined: false, acts_as: None };
 

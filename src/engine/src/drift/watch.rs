@@ -1,5 +1,8 @@
 //! The watches of managed objects, one per kind. The store decides what follows from an event.
 //!
+//! Invariant: a list of a kind that began is not begun again because more objects are managed. They are listed after it,
+//! beside the watch (`unseen`).
+//!
 //! Not here: the verdict on an event (`managed`), the loop that runs the watches (`run`), and the revert (`apply`).
 
 use std::sync::Arc;
@@ -11,6 +14,7 @@ use tokio::sync::Notify;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
+use super::unseen::{GATHER, Lists, Step};
 use crate::apply::Writer;
 use crate::managed::object::{Managed, Watched};
 use crate::managed::verdict::resource_version;
@@ -20,8 +24,6 @@ use mainstay_cluster::{Cause, Kind, Selection, WatchEvent};
 use mainstay_object::failure::{Backoff, caught, caught_now, chain};
 use mainstay_object::{Key, Owner};
 
-/// Time during which requests for a list are merged into one.
-pub(super) const GATHER: Duration = Duration::from_millis(100);
 /// Timeout of a list of one owner's objects.
 const LIST_WITHIN: Duration = Duration::from_secs(60);
 /// Delay before a watch that panicked restarts.
@@ -37,7 +39,7 @@ pub struct Drift {
     pub(super) writer: Writer,
 }
 
-/// Signals to the watch of a kind: list again, and end.
+/// Signals to the watch of a kind: list objects that it has not shown, and end.
 #[derive(Debug, Default)]
 pub(super) struct Control {
     pub(super) list: Notify,
@@ -64,29 +66,81 @@ impl Drift {
     }
 
     async fn follow_once(&self, kind: &Arc<Kind>, control: &Control, stop: &CancellationToken) {
-        let (mut shown, mut failures) = (Shown::default(), WatchFailures::default());
+        let mut failures = WatchFailures::default();
         loop {
             // Several GitSyncs often start to watch a kind at the same time, and one list serves them all.
             tokio::time::sleep(GATHER).await;
             let _ = control.list.notified().now_or_never();
-            let mut events = self.writer.cluster().watch(kind, Selection::with_label(SYNC_LABEL));
-            loop {
-                let event = tokio::select! {
-                    () = stop.cancelled() => return,
-                    () = control.end.cancelled() => return,
-                    () = control.list.notified() => break,
-                    event = events.next() => event,
-                };
-                let Some(event) = event else { return };
-                let Some(seen) = self.take(&mut shown, kind, event) else { continue };
-                if failures.update(&seen) {
-                    let why = failures.remarkable().map(str::to_owned);
-                    let owners = self.writer.store().set_watch_failure(kind, why);
-                    for owner in &owners {
-                        self.writer.notify(owner);
+            let end = self.follow_until_retry(kind, control, stop, &mut failures).await;
+            if end == WatchEnd::Stop {
+                return;
+            }
+        }
+    }
+
+    /// Watches a kind until the end, or until a list is requested while the watch fails.
+    async fn follow_until_retry(
+        &self,
+        kind: &Arc<Kind>,
+        control: &Control,
+        stop: &CancellationToken,
+        failures: &mut WatchFailures,
+    ) -> WatchEnd {
+        let mut events = self.writer.cluster().watch(kind, Selection::with_label(SYNC_LABEL));
+        let (mut shown, mut progress, mut lists) = (Shown::default(), Progress::Listing, Lists::new(kind));
+        loop {
+            let event = tokio::select! {
+                () = stop.cancelled() => return WatchEnd::Stop,
+                () = control.end.cancelled() => return WatchEnd::Stop,
+                () = control.list.notified(), if progress != Progress::Listing => {
+                    if progress == Progress::Failing {
+                        return WatchEnd::Retry;
                     }
+                    lists.request();
+                    continue;
                 }
-                self.see(kind, Watched::ByUs, seen);
+                step = lists.next(), if progress == Progress::Watching => {
+                    self.take_step(kind, &mut lists, step);
+                    continue;
+                }
+                event = events.next() => event,
+            };
+            let Some(event) = event else { return WatchEnd::Stop };
+            let Some(seen) = self.take(&mut shown, kind, event) else { continue };
+            progress = progress.after(&seen);
+            if failures.update(&seen) {
+                let why = failures.remarkable().map(str::to_owned);
+                let owners = self.writer.store().set_watch_failure(kind, why);
+                for owner in &owners {
+                    self.writer.notify(owner);
+                }
+            }
+            self.see(kind, Watched::ByUs, seen);
+        }
+    }
+
+    /// Takes a step of the lists beside the watch of a kind. The watch may have shown a newer state of an object since
+    /// the list began.
+    fn take_step(&self, kind: &Arc<Kind>, lists: &mut Lists, step: Step) {
+        let is_unseen = |key: &Key| self.writer.store().is_unseen(key);
+        match step {
+            Step::Due => {
+                let unseen = self.writer.store().unseen(kind);
+                lists.begin(self.writer.cluster(), unseen);
+            }
+            Step::Listed(key, live) => {
+                if is_unseen(&key) {
+                    self.see_object(kind, &key, live);
+                }
+            }
+            Step::Unreadable(key, live, error) => self.writer.announce_unreadable(&key, &live, &error),
+            Step::Missing(keys, version) => {
+                for key in keys.iter().filter(|key| is_unseen(key)) {
+                    self.miss(kind, key, &version);
+                }
+            }
+            Step::Failed(error) => {
+                tracing::debug!(resource = &*kind.resource, error = chain(&error), "objects are not listed yet");
             }
         }
     }
@@ -204,6 +258,38 @@ impl Drift {
     pub(super) fn look_now(&self, key: &Key) {
         let next = self.writer.store().look_now(key, Instant::now());
         self.writer.carry_out(key, next);
+    }
+}
+
+/// Why a watch ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum WatchEnd {
+    /// It is not needed any more.
+    Stop,
+    /// It fails, and is needed for more objects.
+    Retry,
+}
+
+/// The progress of a watch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Progress {
+    /// Its first list is not complete.
+    Listing,
+    /// It shows changes.
+    Watching,
+    /// Its last attempt failed.
+    Failing,
+}
+
+impl Progress {
+    /// Returns the progress after an event.
+    fn after(self, seen: &Delta<Key>) -> Self {
+        match seen {
+            Delta::Listed(..) => Self::Listing,
+            Delta::Complete(_) | Delta::Resumed => Self::Watching,
+            Delta::Failed(_) => Self::Failing,
+            Delta::Changed(..) | Delta::Unreadable(..) | Delta::Gone(..) => self,
+        }
     }
 }
 

@@ -1,4 +1,4 @@
-//! The kinds that are watched by Mainstay's label, and the failures of their watches.
+//! The kinds that are watched by Mainstay's label, the failures of their watches, and the objects that these have not shown.
 //!
 //! Not here: the watches (`drift`).
 
@@ -9,7 +9,7 @@ use super::desired::{Desired, Mark};
 use super::object::Managed;
 use super::store::Store;
 use mainstay_cluster::{Kind, KindId};
-use mainstay_object::Owner;
+use mainstay_object::{Key, Owner};
 
 impl Store {
     /// Records that the kind of an object is watched, if a label marks the object. Returns whether the kind is new.
@@ -57,6 +57,21 @@ impl Store {
         of_kind.map(|(_, managed)| managed.owner.clone()).collect()
     }
 
+    /// Returns the labelled objects of a kind that no watch has shown since the agent manages them.
+    pub(crate) fn unseen(&self, kind: &Kind) -> HashSet<Key> {
+        let id = kind.id();
+        let unseen = self
+            .objects
+            .iter()
+            .filter(|(_, managed)| managed.is_unseen() && managed.is_expected() && is_watched_as(managed, &id));
+        unseen.map(|(key, _)| key.clone()).collect()
+    }
+
+    /// Whether no watch has shown an object since the agent manages it.
+    pub(crate) fn is_unseen(&self, key: &Key) -> bool {
+        self.get(key).is_some_and(Managed::is_unseen)
+    }
+
     /// Returns the kinds of an owner's objects that cannot be watched, with the cause.
     pub(crate) fn unwatched(&self, owner: &Owner) -> Vec<(String, String)> {
         let mut unwatched = Vec::new();
@@ -71,4 +86,30 @@ impl Store {
 
 fn is_watched_as(managed: &Managed, (group, version, kind): &KindId) -> bool {
     managed.desired.label().is_some() && managed.desired.kind.is(group, version, kind)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Instant;
+
+    use jiff::Timestamp;
+
+    use super::*;
+    use crate::managed::History;
+    use crate::managed::fixtures::{POLICY, applied, desired, live};
+    use crate::managed::verdict::LastApplied;
+    use mainstay_object::Digest;
+
+    #[test]
+    fn an_object_of_an_earlier_agent_is_unseen_until_a_watch_shows_it() {
+        let (mut store, owner, object) = (Store::default(), Owner::git_sync("shop", "demo"), desired());
+        store.set_policy(&owner, POLICY, History::default());
+        let last_applied = LastApplied { digest: Some(Digest::of(b"x")), ..LastApplied::default() };
+        store.hold(&owner, Arc::clone(&object), last_applied);
+        assert_eq!(store.unseen(&object.kind), HashSet::from([object.key.clone()]));
+        store.see(&object.kind, &object.key, live(6, "2"), Instant::now(), Timestamp::UNIX_EPOCH);
+        assert!(!store.is_unseen(&object.key) && store.unseen(&object.kind).is_empty());
+        let (store, object) = applied();
+        assert!(store.unseen(&object.kind).is_empty(), "the response to the apply has shown it");
+    }
 }

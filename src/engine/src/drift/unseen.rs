@@ -1,0 +1,266 @@
+//! Lists for managed objects that no watch has shown yet, beside the watch of their kind.
+//!
+//! An object that this agent takes over existed before, so the watch may never show it. A list of the kind does. The
+//! watch goes on meanwhile, and continues to show the other objects.
+//!
+//! Invariant: a list that began is not begun again. A request during a list causes one more list after it. Otherwise the
+//! start of hundreds of GitSyncs would begin a list each, and none would end.
+//! Invariant: lists of a kind take at most about half of the time, however many requests there are.
+//! Invariant: a list shows only objects that were managed before it was requested. Any other object may have changed
+//! after the list, while the watch ignored its changes.
+//!
+//! Not here: the watch (`watch`), and the set of unseen objects (`managed`).
+
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::StreamExt;
+use futures::stream::BoxStream;
+use serde_json::Value;
+use tokio::time::{Instant, sleep_until};
+
+use mainstay_api::names::SYNC_LABEL;
+use mainstay_cluster::reflector::{Delta, Shown};
+use mainstay_cluster::{Cluster, Error, Kind, Selection, WatchEvent};
+use mainstay_object::Key;
+
+/// Time during which requests for a list are merged into one.
+pub(super) const GATHER: Duration = Duration::from_millis(100);
+/// Longest pause after a list.
+const LONGEST_PAUSE: Duration = Duration::from_secs(5);
+
+/// The lists of one kind, one after the other.
+pub(super) struct Lists {
+    kind: Arc<Kind>,
+    running: Option<Running>,
+    /// When the requested list begins.
+    due: Option<Instant>,
+    /// The end of the pause after the last list.
+    not_before: Option<Instant>,
+}
+
+/// A list in progress.
+struct Running {
+    events: BoxStream<'static, WatchEvent>,
+    shown: Shown<Key>,
+    /// The objects that the list has not shown yet.
+    awaited: HashSet<Key>,
+    begun: Instant,
+}
+
+/// The next step of the lists.
+pub(super) enum Step {
+    /// A list is due. The caller [begins](Lists::begin) it.
+    Due,
+    /// The state of an awaited object.
+    Listed(Key, Value),
+    /// An awaited object exists but cannot be parsed.
+    Unreadable(Key, Value, Error),
+    /// The list is complete at this version, and lacks these objects.
+    Missing(HashSet<Key>, String),
+    /// An attempt to list failed, and is repeated.
+    Failed(Error),
+}
+
+impl Lists {
+    pub(super) fn new(kind: &Arc<Kind>) -> Self {
+        Self { kind: Arc::clone(kind), running: None, due: None, not_before: None }
+    }
+
+    /// Requests a list.
+    pub(super) fn request(&mut self) {
+        let soon = Instant::now() + GATHER;
+        self.due.get_or_insert(self.not_before.map_or(soon, |end| end.max(soon)));
+    }
+
+    /// Begins a list for these objects; none without objects. If all are in one namespace, only that one is listed.
+    pub(super) fn begin(&mut self, cluster: &Cluster, awaited: HashSet<Key>) {
+        let all = Selection::with_label(SYNC_LABEL);
+        let selection = match only_namespace(&awaited) {
+            Some(namespace) => all.within(namespace),
+            None => all,
+        };
+        self.begin_with(cluster.watch(&self.kind, selection), awaited);
+    }
+
+    fn begin_with(&mut self, events: BoxStream<'static, WatchEvent>, awaited: HashSet<Key>) {
+        self.due = None;
+        let running = Running { events, shown: Shown::default(), awaited, begun: Instant::now() };
+        self.running = Some(running).filter(|running| !running.awaited.is_empty());
+    }
+
+    /// Waits for the next step. Waits forever without a list and a request. Cancel-safe.
+    pub(super) async fn next(&mut self) -> Step {
+        loop {
+            let Some(running) = &mut self.running else {
+                match self.due {
+                    Some(due) => sleep_until(due).await,
+                    None => std::future::pending().await,
+                }
+                return Step::Due;
+            };
+            let event = running.events.next().await;
+            match event {
+                Some(event) => {
+                    if let Some(step) = self.take(event) {
+                        return step;
+                    }
+                }
+                // A watch never ends.
+                None => self.end(),
+            }
+        }
+    }
+
+    fn take(&mut self, event: WatchEvent) -> Option<Step> {
+        let (kind, running) = (&self.kind, self.running.as_mut()?);
+        match running.shown.take_noting(event, |live| kind.key_of(live), |_, _| None)? {
+            Delta::Listed(key, live) => self.show(&key).then_some(Step::Listed(key, live)),
+            Delta::Unreadable(key, live, error) => self.show(&key).then_some(Step::Unreadable(key, live, error)),
+            Delta::Complete(list) => {
+                let missing = std::mem::take(&mut running.awaited);
+                self.end();
+                Some(Step::Missing(missing, list.version().to_owned()))
+            }
+            Delta::Failed(error) => Some(Step::Failed(error)),
+            // The watch of the kind shows changes.
+            Delta::Changed(..) | Delta::Gone(..) | Delta::Resumed => None,
+        }
+    }
+
+    /// Records that the list shows an object. Returns whether the object was awaited. The list ends with the last one.
+    fn show(&mut self, key: &Key) -> bool {
+        let Some(running) = &mut self.running else { return false };
+        let is_awaited = running.awaited.remove(key);
+        if running.awaited.is_empty() {
+            self.end();
+        }
+        is_awaited
+    }
+
+    /// Ends the list. The pause until the next one is as long as this one was.
+    fn end(&mut self) {
+        let Some(running) = self.running.take() else { return };
+        let now = Instant::now();
+        let pause = (now - running.begun).clamp(GATHER, LONGEST_PAUSE);
+        self.not_before = Some(now + pause);
+        self.due = self.due.map(|due| due.max(now + pause));
+    }
+}
+
+/// Returns the namespace that all of these objects are in, if there is one.
+fn only_namespace(objects: &HashSet<Key>) -> Option<&str> {
+    let mut namespaces = objects.iter().map(|key| key.namespace.as_deref());
+    let first = namespaces.next()??;
+    namespaces.all(|other| other == Some(first)).then_some(first)
+}
+
+#[cfg(test)]
+mod tests {
+    use futures::{FutureExt as _, stream};
+    use serde_json::json;
+
+    use super::*;
+    use mainstay_cluster::Scope;
+
+    fn kind() -> Arc<Kind> {
+        Arc::new(Kind::fixed("v1", "ConfigMap", "configmaps", Scope::Namespaced))
+    }
+
+    fn live(name: &str) -> Value {
+        json!({"metadata": {"namespace": "shop", "name": name}})
+    }
+
+    fn keys(names: &[&str]) -> HashSet<Key> {
+        names.iter().map(|name| kind().key(Some("shop"), name)).collect()
+    }
+
+    /// Returns a list of these objects that is complete at version 7, and then shows nothing more.
+    fn listed(names: &[&str]) -> BoxStream<'static, WatchEvent> {
+        let initial = names.iter().map(|name| WatchEvent::Initial(live(name)));
+        let all: Vec<_> =
+            [WatchEvent::Begin].into_iter().chain(initial).chain([WatchEvent::Synced("7".into())]).collect();
+        stream::iter(all).chain(stream::pending()).boxed()
+    }
+
+    /// Returns the steps that are possible without time.
+    fn steps(lists: &mut Lists) -> Vec<String> {
+        let mut steps = Vec::new();
+        while let Some(step) = lists.next().now_or_never() {
+            let is_due = matches!(step, Step::Due);
+            steps.push(match step {
+                Step::Due => "due".to_owned(),
+                Step::Listed(key, _) => format!("listed {}", key.name),
+                Step::Unreadable(key, ..) => format!("unreadable {}", key.name),
+                Step::Missing(keys, version) => {
+                    let mut names: Vec<_> = keys.iter().map(|key| key.name.to_string()).collect();
+                    names.sort();
+                    format!("missing {} at {version}", names.join(","))
+                }
+                Step::Failed(_) => "failed".to_owned(),
+            });
+            // The caller begins the list.
+            if is_due {
+                break;
+            }
+        }
+        steps
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_list_shows_awaited_objects_only_and_ends_with_the_last_one() {
+        let mut lists = Lists::new(&kind());
+        lists.begin_with(listed(&["a", "b", "c", "d"]), keys(&["b", "c"]));
+        assert_eq!(steps(&mut lists), ["listed b", "listed c"]);
+        assert!(lists.running.is_none(), "the rest of the list is not read");
+        lists.begin_with(listed(&["a", "b"]), keys(&["b", "x"]));
+        assert_eq!(steps(&mut lists), ["listed b", "missing x at 7"]);
+        lists.begin_with(listed(&["a"]), HashSet::new());
+        assert!(lists.running.is_none());
+    }
+
+    #[test]
+    fn objects_of_one_namespace_need_only_its_list() {
+        let mut objects = keys(&["a", "b"]);
+        assert_eq!(only_namespace(&objects), Some("shop"));
+        objects.insert(kind().key(Some("other"), "a"));
+        assert_eq!(only_namespace(&objects), None);
+        assert_eq!(only_namespace(&HashSet::from([Key::new("", "Namespace", None, "a")])), None);
+        assert_eq!(only_namespace(&HashSet::new()), None);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn many_requests_begin_one_list_and_do_not_interrupt_it() {
+        let mut lists = Lists::new(&kind());
+        for _ in 0..500 {
+            lists.request();
+        }
+        assert_eq!(steps(&mut lists), [""; 0], "requests are gathered");
+        tokio::time::sleep(GATHER).await;
+        assert_eq!(steps(&mut lists), ["due"]);
+        lists.begin_with(listed(&["a", "b"]), keys(&["a", "x"]));
+        for _ in 0..500 {
+            lists.request();
+        }
+        assert_eq!(steps(&mut lists), ["listed a", "missing x at 7"]);
+        tokio::time::sleep(GATHER).await;
+        assert_eq!(steps(&mut lists), ["due"], "one more list follows");
+        lists.begin_with(listed(&[]), HashSet::new());
+        tokio::time::sleep(LONGEST_PAUSE).await;
+        assert_eq!(steps(&mut lists), [""; 0], "and none after it");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_pause_after_a_list_is_as_long_as_the_list() {
+        let mut lists = Lists::new(&kind());
+        lists.begin_with(stream::pending().boxed(), keys(&["a"]));
+        tokio::time::sleep(Duration::from_secs(2)).await;
+        lists.request();
+        lists.end();
+        tokio::time::sleep(Duration::from_millis(1999)).await;
+        assert_eq!(steps(&mut lists), [""; 0]);
+        tokio::time::sleep(Duration::from_millis(1)).await;
+        assert_eq!(steps(&mut lists), ["due"]);
+    }
+}
