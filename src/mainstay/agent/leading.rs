@@ -93,7 +93,7 @@ pub(super) async fn reporting<F: Future<Output = Result<(), JoinError>>>(
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Mutex;
+    use parking_lot::Mutex;
     use std::time::Duration;
 
     use super::*;
