@@ -104,14 +104,14 @@ mod tests {
         let begun: Arc<Mutex<Vec<bool>>> = Arc::default();
         let record = Arc::clone(&begun);
         let running = tokio::spawn(reporting(receiver, move |reports| {
-            record.lock().unwrap().push(reports);
+            record.lock().push(reports);
             std::future::pending()
         }));
         tokio::time::sleep(Duration::from_millis(1)).await;
-        assert_eq!(*begun.lock().unwrap(), [false]);
+        assert_eq!(*begun.lock(), [false]);
         leads.send_replace(true);
         tokio::time::sleep(Duration::from_millis(1)).await;
-        assert_eq!(*begun.lock().unwrap(), [false, true]);
+        assert_eq!(*begun.lock(), [false, true]);
         running.abort();
     }
 
