@@ -9,7 +9,7 @@ use axum::response::Response;
 use http::{StatusCode, Uri};
 use serde_json::{Value, json};
 
-use super::held::held;
+use super::held::{held, held_memory};
 use super::keeper::keeper;
 use super::own::{Sent, unread};
 use super::page_memory::Heavy;
@@ -157,10 +157,11 @@ fn unsent<F: ObjectForm>(session: &Session, path: &str, sent: Sent, cause: Respo
     };
     let body = page::unsent(path, &sent, &why);
     let page = Page { title: "The form was not read", visitor: Some(session.visitor()), live: None, body };
-    let response = held(answer::page(cause.status(), page::render(page)), sent);
+    let response = answer::page(cause.status(), page::render(page));
     match memory {
-        Some(memory) => keeping(memory, response),
-        None => response,
+        Some(memory) => keeping(memory, held(response, sent)),
+        // The memory of a small form is enough, so that the page is sent even if no other memory is free.
+        None => held_memory(response, sent),
     }
 }
 
