@@ -24,9 +24,7 @@ use super::row_memory::RowMemory;
 use super::session::{Session, token};
 use super::shared::{Entry, Nobody, Shared};
 use super::unread::{reserved, unread};
-use super::{
-    act, answer, assets, batch, call, differences, files, form, function, live, network, own, pages, sources,
-};
+use super::{act, answer, assets, batch, call, differences, files, form, function, live, network, own, pages, sources};
 use crate::address;
 use crate::form::ObjectForm as _;
 use crate::function_form::FunctionFields;

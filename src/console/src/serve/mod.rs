@@ -38,6 +38,7 @@ mod shared_rows;
 mod sources;
 mod suggestions;
 mod unread;
+mod unwritten;
 mod watched;
 
 pub use certificate::{Certificate, CertificateError};

@@ -85,7 +85,7 @@ mod tests {
             assert!(question.as_mut().now_or_never().is_none());
         }
         assert_eq!(openings.ask(ready(())).await, Err(Unjudged::Busy));
-        waiting.pop();
+        drop(waiting.pop());
         assert_eq!(openings.ask(ready(())).await, Ok(()));
     }
 }

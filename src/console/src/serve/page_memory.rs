@@ -301,9 +301,8 @@ mod tests {
     #[test]
     fn groups_that_read_slowly_leave_a_small_page_to_each_other_group() {
         let memory = PageMemory::default();
-        let take = |group: &SessionPages, bytes: u64| {
-            std::iter::from_fn(|| group.try_unread(Some(bytes))).collect::<Vec<_>>()
-        };
+        let take =
+            |group: &SessionPages, bytes: u64| std::iter::from_fn(|| group.try_unread(Some(bytes))).collect::<Vec<_>>();
         let slow: Vec<SessionPages> = (0..4).map(|at| memory.of_session(&at.to_string())).collect();
         let _held: Vec<_> = slow.iter().map(|group| take(group, 1 << 10)).collect();
         for group in ["a", "b", "c"] {

@@ -97,8 +97,7 @@ mod tests {
         assert!(held.iter().all(|response| response.status() == 200));
         assert!(session.connections.try_request(&Method::GET).is_err());
         drop(held);
-        let streams: Vec<Response> =
-            (0..65).map(|_| read(answer::of_type(StatusCode::OK, live::STREAM, ""))).collect();
+        let streams: Vec<Response> = (0..65).map(|_| read(answer::of_type(StatusCode::OK, live::STREAM, ""))).collect();
         assert!(streams.iter().all(|response| response.status() == 200));
     }
 
