@@ -306,7 +306,7 @@ impl Error {
             || self.is_of_size()
     }
 
-    /// A successful response was not read to its end, because it exceeds the limits. A refusal is read in part instead.
+    /// Whether a successful response was not read to its end, because it exceeds the limits. A refusal is read in part instead.
     pub(super) fn is_of_size(&self) -> bool {
         matches!(&*self.cause, Cause::TooLarge(_) | Cause::TooManyValues(_))
     }

@@ -13,7 +13,7 @@ use super::page_memory::Heavy;
 use super::pages::{heavy, keeping, query, room, tree_of};
 use super::read::{self, Found};
 use super::session::{Its, Session};
-use super::unwritten::{nothing, unwritten};
+use super::unwritten::{nothing_changed, unwritten};
 use super::watched::said;
 use super::{answer, delete};
 use crate::action::Action;
@@ -137,8 +137,9 @@ async fn change(session: &Session, mut asked: Asked) -> Response {
 async fn write(session: &Session, asked: &Asked, patch: &Value) -> Result<(), String> {
     let key = &asked.key;
     let kind = session.cluster.preferred_kind(&key.group, &key.kind).await;
-    let kind = kind.map_err(|error| nothing(&said(&error)))?;
-    let kind = kind.ok_or_else(|| nothing(&format!("the kind {} is not installed in this cluster", key.kind)))?;
+    let kind = kind.map_err(|error| nothing_changed(&said(&error)))?;
+    let kind =
+        kind.ok_or_else(|| nothing_changed(&format!("the kind {} is not installed in this cluster", key.kind)))?;
     let written = session.cluster.patch_merge(&kind, key.namespace.as_deref(), &key.name, Part::Main, patch).await;
     written.map(drop).map_err(|error| unwritten(&error))
 }

@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_result_of_a_form_is_shown_or_the_user_is_told_that_the_form_was_processed() {
+    async fn the_result_of_a_form_is_shown_or_replaced_by_a_message_that_it_was_processed() {
         let session = session(&RowMemory::default());
         let memory = reserved(&session, &Method::POST).ok().unwrap();
         let held = session.pages.try_unread(Some(700 << 10));
