@@ -12,6 +12,7 @@ use super::keeper::keeper;
 use super::page_memory::Heavy;
 use super::pages::{heavy, keeping, not_shown, room};
 use super::session::Session;
+use super::unwritten::{nothing_deleted, undeleted};
 use super::watched::said;
 use super::{answer, function, read};
 use crate::asked::Asked;
@@ -123,14 +124,15 @@ async fn is_kept(session: &Session, key: &Key) -> bool {
 enum Refusal {
     /// The object is not the one of the question, or not in its version.
     Changed,
+    /// The message says whether the deletion may have been carried out.
     Failed(String),
 }
 
 async fn remove(session: &Session, key: &Key, guard: Guard<'_>) -> Result<Removal, Refusal> {
-    let failed = Refusal::Failed;
-    let kind = session.cluster.preferred_kind(&key.group, &key.kind).await.map_err(|error| failed(said(&error)))?;
-    let kind = kind.ok_or_else(|| failed(format!("the kind {} is not installed in this cluster", key.kind)))?;
+    let failed = |why: &str| Refusal::Failed(nothing_deleted(why));
+    let kind = session.cluster.preferred_kind(&key.group, &key.kind).await.map_err(|error| failed(&said(&error)))?;
+    let kind = kind.ok_or_else(|| failed(&format!("the kind {} is not installed in this cluster", key.kind)))?;
     let namespace = key.namespace.as_deref();
     let removed = session.cluster.delete(&kind, namespace, &key.name, guard, Propagation::Background).await;
-    removed.map_err(|error| if error.is_conflict() { Refusal::Changed } else { failed(said(&error)) })
+    removed.map_err(|error| if error.is_conflict() { Refusal::Changed } else { Refusal::Failed(undeleted(&error)) })
 }
