@@ -232,7 +232,9 @@ async fn all_shown_git_syncs_are_synced_with_the_permissions_of_the_user() {
     fields.push(("csrf", &csrf));
     let sent = console.post("/sync", &cookie, &fields).await;
     assert_eq!(sent.code, 409, "{}", sent.text);
-    for part in ["Requested for 2 of 4 GitSyncs", "asleep</a>: it is suspended", "foreign</a>: ", "forbidden"] {
+    for part in
+        ["Requested for 2 of 4 GitSyncs", "asleep</a>: it is suspended", "foreign</a>: ", "cannot patch resource"]
+    {
         assert!(sent.text.contains(part), "{part}: {}", sent.text);
     }
     for name in ["first", "second"] {
