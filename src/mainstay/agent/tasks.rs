@@ -265,7 +265,9 @@ impl<W: Work> Tasks<W> {
                     self.show_all_left();
                     continue;
                 }
-                event = events.next() => event,
+                // The objects that this agent takes over are left to others until the list begins. A list that completes
+                // before it would count them as known.
+                event = events.next(), if self.relist.is_none() => event,
             };
             let Some(event) = event else { break };
             if let Some(delta) = shown.take(event, name_of) {

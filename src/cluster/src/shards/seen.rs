@@ -1,7 +1,7 @@
 //! The Leases of members that this process has seen, with the times of their last changes by its clock.
 //!
-//! The work of a member begins again after a panic or when it ends to lead, and an agent that starts polls the Leases before it becomes a
-//! member. Without these times, each beginning would wait for a dead member for the duration of another Lease.
+//! The work of a member begins again after a panic or when it ends to lead, and an agent that starts polls the Leases
+//! before it becomes a member. Without these times, each beginning would wait for a dead member for the duration of another Lease.
 //!
 //! Invariant: a member counts as live for the duration of its Lease from when this process saw the last change first.
 
