@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use futures::{StreamExt as _, stream};
+use futures::{FutureExt as _, StreamExt as _, stream};
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use tokio::time::Instant;
@@ -116,7 +116,7 @@ impl Alerts {
     /// Reads the conditions that the former leader has written, and schedules a check of all Alerts.
     async fn read_all(&mut self) {
         let (cluster, kind) = (&self.context.cluster, &self.kind);
-        let reads: Vec<_> = self.entries.keys().map(|name| status::read(cluster, kind, name)).collect();
+        let reads: Vec<_> = self.entries.keys().map(|name| status::read(cluster, kind, name).boxed()).collect();
         let all: Vec<_> = stream::iter(reads).buffered(READ_AT_ONCE).collect().await;
         for (entry, conditions) in self.entries.values_mut().zip(all) {
             entry.conditions = conditions;
