@@ -146,8 +146,8 @@ impl Provider {
         }
     }
 
-    /// Waits for a change. Writes the status if an earlier write failed, or if the agent begins to lead. Returns `None` after the delay or if a message
-    /// was offered, and false if the Provider is gone.
+    /// Waits for a change. Writes the status if an earlier write failed, or if the agent begins to lead. Returns `None`
+    /// after the delay or if a message was offered, and false if the Provider is gone.
     async fn wait(
         &mut self,
         delay: Duration,
