@@ -50,7 +50,10 @@ async fn the_next_leader_writes_the_states_that_it_saw_before_it_led() {
     world.timing = TIMING;
     let one = start_shard(&mut world, "one");
     leads(&world, "one").await;
-    let chat = |kind: &str, spec: Value| json!({"apiVersion": OURS, "kind": kind, "metadata": {"name": "chat", "namespace": NAMESPACE}, "spec": spec});
+    let chat = |kind: &str, spec: Value| {
+        let metadata = json!({"name": "chat", "namespace": NAMESPACE});
+        json!({"apiVersion": OURS, "kind": kind, "metadata": metadata, "spec": spec})
+    };
     world.create(OURS, "providers", NAMESPACE, chat("Provider", json!({"type": "unknown"})));
     let alert = json!({"providerRef": {"name": "chat"}, "eventSources": [{"kind": "Kustomization", "name": "*"}]});
     world.create(OURS, "alerts", NAMESPACE, chat("Alert", alert));

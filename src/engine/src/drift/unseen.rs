@@ -44,9 +44,10 @@ const BREAK: Duration = Duration::from_secs(15);
 const IDLE: Duration = Duration::from_secs(60);
 /// Maximum number of times that a list begins again because the server ended it.
 const BEGINNINGS: u32 = 3;
-/// Delay after a failed list. A longer `Retry-After` counts up to the maximum: one request for each kind is no load, and
-/// the objects are unprotected.
+/// Maximum `Retry-After` that is respected after a failed list. One request of each kind costs the server little, and the
+/// objects are unprotected meanwhile.
 const LONGEST_RETRY: Duration = Duration::from_secs(30);
+/// Delay after a failed list.
 const RETRY: Backoff = Backoff::new(Duration::from_secs(1), LONGEST_RETRY);
 
 /// The lists of one kind, one after the other.

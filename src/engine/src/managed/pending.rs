@@ -330,7 +330,7 @@ mod tests {
         write.restore_pending(Box::new(at(105)));
         assert_eq!(version(&write), Some(105), "an older state of a list does not hide it");
         assert!(write.defer(Seen::gone(None, Instant::now())).is_none());
-        assert_eq!(version(&write), None, "a request to read the object is no older state");
+        assert_eq!(version(&write), None, "a request to read the object replaces any state");
     }
 
     #[test]
