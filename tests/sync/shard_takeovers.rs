@@ -2,8 +2,10 @@
 
 use std::time::Duration;
 
+use serde_json::{Value, json};
+
 use mainstay_cluster::Timing;
-use mainstay_testkit::world::{NAMESPACE, World};
+use mainstay_testkit::world::{NAMESPACE, World, condition_of};
 
 use super::shards::{agree, all_ready, edit, owner, reverted, start_shard, syncs};
 
@@ -12,18 +14,63 @@ const TIMING: Timing =
     Timing { lease: Duration::from_secs(12), deadline: Duration::from_secs(10), retry: Duration::from_millis(500) };
 
 const REPOSITORIES: (&str, &str) = ("serverless.kyma-project.io/v1alpha1", "gitrepositories");
+const OURS: &str = "mainstay.dev/v1alpha1";
 
 /// Waits until an agent holds the Lease of the leader.
 async fn leads(world: &World, identity: &str) {
     world
         .until(&format!("{identity} leads"), |w| {
             let leases = w.server.objects("coordination.k8s.io/v1", "leases", Some(NAMESPACE));
-            let is_held = |lease: &serde_json::Value| {
-                lease["metadata"]["name"] == "mainstay" && lease["spec"]["holderIdentity"] == identity
-            };
+            let is_held =
+                |lease: &Value| lease["metadata"]["name"] == "mainstay" && lease["spec"]["holderIdentity"] == identity;
             leases.iter().any(|lease| is_held(lease))
         })
         .await;
+}
+
+/// Edits GitSyncs' ConfigMaps, and waits until they are reverted.
+async fn all_reverted(world: &World, names: &[String]) {
+    for name in names {
+        edit(world, name);
+    }
+    for name in names {
+        reverted(world, name, "1").await;
+    }
+}
+
+/// Returns the condition of the Provider or Alert `chat`.
+fn of_chat(world: &World, resource: &str) -> String {
+    let found = world.get(OURS, resource, "chat");
+    found.map_or_else(|| "absent".to_owned(), |found| condition_of(&found["status"], "Ready"))
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_next_leader_writes_the_states_that_it_saw_before_it_led() {
+    let mut world = World::new().await;
+    world.timing = TIMING;
+    let one = start_shard(&mut world, "one");
+    leads(&world, "one").await;
+    let chat = |kind: &str, spec: Value| {
+        let metadata = json!({"name": "chat", "namespace": NAMESPACE});
+        json!({"apiVersion": OURS, "kind": kind, "metadata": metadata, "spec": spec})
+    };
+    world.create(OURS, "providers", NAMESPACE, chat("Provider", json!({"type": "unknown"})));
+    let alert = json!({"providerRef": {"name": "chat"}, "eventSources": [{"kind": "Kustomization", "name": "*"}]});
+    world.create(OURS, "alerts", NAMESPACE, chat("Alert", alert));
+    let two = start_shard(&mut world, "two");
+    agree(&world, 2).await;
+    for resource in ["providers", "alerts"] {
+        world.until(&format!("{resource} have a status"), |w| of_chat(w, resource) != "absent").await;
+    }
+    one.kill().await;
+    for resource in ["providers", "alerts"] {
+        world.edit(OURS, resource, "chat", json!({"spec": {"suspend": true}}));
+    }
+    for resource in ["providers", "alerts"] {
+        world.until(&format!("{resource} are suspended"), |w| of_chat(w, resource).contains("suspended")).await;
+    }
+    leads(&world, "two").await;
+    assert_eq!(two.deletions(), Vec::<String>::new());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -39,14 +86,11 @@ async fn an_agent_that_takes_over_and_leads_reads_only_the_inventories_that_it_t
     let (theirs, own): (Vec<String>, Vec<String>) =
         names.iter().cloned().partition(|name| owner(&world, name) == "one");
     assert!(!theirs.is_empty() && !own.is_empty());
+    // From then on, the tasks of its own GitSyncs have read their inventories.
+    all_reverted(&world, &own).await;
     let before = two.gate.heard().len();
     one.kill().await;
-    for name in &theirs {
-        edit(&world, name);
-    }
-    for name in &theirs {
-        reverted(&world, name, "1").await;
-    }
+    all_reverted(&world, &theirs).await;
     leads(&world, "two").await;
     // Only the leader writes the status of a GitRepository.
     world.repository("second", &world.remote.path().display().to_string());
@@ -55,12 +99,7 @@ async fn an_agent_that_takes_over_and_leads_reads_only_the_inventories_that_it_t
             w.get(REPOSITORIES.0, REPOSITORIES.1, "second").is_some_and(|found| found["status"].is_object())
         })
         .await;
-    for name in &own {
-        edit(&world, name);
-    }
-    for name in &own {
-        reverted(&world, name, "1").await;
-    }
+    all_reverted(&world, &own).await;
     let heard = two.gate.heard().split_off(before);
     let reads = |name: &String| {
         let path = format!("/configmaps/mainstay-inventory-{name}-0");

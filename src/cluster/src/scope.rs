@@ -232,4 +232,27 @@ mod tests {
         assert_eq!(count(&maps, Selection::named(Some("c"), "x")), 1);
         assert_eq!(count(&kind("v1", "Namespace", "namespaces", false), Selection::default()), 1);
     }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_selection_in_an_absent_namespace_counts_as_empty_for_a_limited_agent() {
+        let (cluster, mut server) = super::super::fake::cluster();
+        cluster.limit_to(["a".to_owned(), "b".to_owned()].into());
+        let maps = Arc::new(kind("v1", "ConfigMap", "configmaps", true));
+        tokio::spawn(async move {
+            loop {
+                let asked = server.next().await;
+                let code = if asked.line().contains("/configmaps") { 403 } else { 404 };
+                asked.json(code, &json!({"kind": "Status", "status": "Failure", "code": code})).await;
+            }
+        });
+        let mut events = cluster.watch_existing(&maps, Selection::with_label("l").within("a"));
+        let first = [events.next().await, events.next().await];
+        assert!(
+            matches!(&first, [Some(WatchEvent::Begin), Some(WatchEvent::Synced(version))] if version.is_empty()),
+            "{first:?}"
+        );
+        let mut events = cluster.watch(&maps, Selection::with_label("l").within("a"));
+        let first = [events.next().await, events.next().await];
+        assert!(matches!(&first, [Some(WatchEvent::Begin), Some(WatchEvent::Failed(_))]), "{first:?}");
+    }
 }

@@ -11,7 +11,8 @@ use super::leading::Parts;
 use super::serverless::Serverless;
 use super::term::{Agent, Term, emitter};
 use super::{
-    api_rules, bootstrap, functions, images, leader_label, nats_login, own_tasks, receivers, repositories, ssh_keys,
+    api_rules, bootstrap, functions, images, leader_label, nats_login, own_tasks, receivers, repositories, shard,
+    ssh_keys,
 };
 use crate::Component;
 use mainstay_api::{ImagePolicySpec, ImageRepositorySpec, ImageUpdateAutomationSpec};
@@ -23,6 +24,8 @@ use mainstay_gitsync::receiver;
 impl Term<'_> {
     /// Begins the work of the leader.
     pub(super) fn begin_to_lead(&mut self, parts: Parts) {
+        // Invariant: no task of the leader reads a Secret before the kinds that may exclude its use are listed.
+        shard::set_led_here(&parts.context.secrets);
         self.leads.send_replace(true);
         self.keep_repository_statuses(&parts.context);
         self.follow_functions(&parts);

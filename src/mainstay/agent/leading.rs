@@ -10,7 +10,6 @@
 use std::sync::Arc;
 
 use tokio::sync::watch;
-use tokio::task::JoinError;
 
 use mainstay_cluster::shards::PushNote;
 use mainstay_cluster::{Leadership, Term};
@@ -70,49 +69,58 @@ pub(super) struct Parts {
     pub(super) push_note: Option<watch::Sender<PushNote>>,
 }
 
-/// Does `work` without reports until the agent leads, then begins it again with reports: each state that was not reported
-/// is compared with its status. The argument of `work` is whether it reports.
-pub(super) async fn reporting<F: Future<Output = Result<(), JoinError>>>(
-    mut leads: watch::Receiver<bool>,
-    work: impl Fn(bool) -> F,
-) -> Result<(), JoinError> {
-    let is_leading = *leads.borrow_and_update();
-    if is_leading {
-        return work(true).await;
+/// Whether the task of an object writes the object's status, which only the leader does. A task works before the agent
+/// leads, and goes on when it begins to.
+pub(super) struct Reporting {
+    leads: watch::Receiver<bool>,
+    /// Whether the known status of the object is that which this agent has read or written last. Another agent may have
+    /// written a newer one before this agent led.
+    is_current: bool,
+}
+
+impl Reporting {
+    pub(super) fn new(leads: &watch::Receiver<bool>) -> Self {
+        Self { leads: leads.clone(), is_current: *leads.borrow() }
     }
-    let begins = async {
-        if leads.wait_for(|leads| *leads).await.is_err() {
+
+    /// Whether the task writes the status.
+    pub(super) fn is_on(&self) -> bool {
+        *self.leads.borrow()
+    }
+
+    /// Waits until the agent leads and the task has to [`begin`](Self::begin) to report. Cancel-safe.
+    pub(super) async fn begins(&mut self) {
+        if self.is_current || self.leads.wait_for(|leads| *leads).await.is_err() {
             std::future::pending::<()>().await;
         }
-    };
-    tokio::select! {
-        ended = work(false) => ended,
-        () = begins => work(true).await,
+    }
+
+    /// Returns true once: before the first report of a task that began before the agent led. The task then reads the
+    /// status.
+    pub(super) fn begin(&mut self) -> bool {
+        self.is_on() && !std::mem::replace(&mut self.is_current, true)
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use parking_lot::Mutex;
     use std::time::Duration;
 
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn work_begins_again_with_reports_once_the_agent_leads() {
+    async fn a_task_reads_the_status_once_when_the_agent_begins_to_lead() {
         let (leads, receiver) = watch::channel(false);
-        let begun: Arc<Mutex<Vec<bool>>> = Arc::default();
-        let record = Arc::clone(&begun);
-        let running = tokio::spawn(reporting(receiver, move |reports| {
-            record.lock().push(reports);
-            std::future::pending()
-        }));
-        tokio::time::sleep(Duration::from_millis(1)).await;
-        assert_eq!(*begun.lock(), [false]);
+        let mut reporting = Reporting::new(&receiver);
+        let begins = tokio::time::timeout(Duration::from_secs(3600), reporting.begins()).await;
+        assert!(begins.is_err() && !reporting.is_on() && !reporting.begin());
         leads.send_replace(true);
-        tokio::time::sleep(Duration::from_millis(1)).await;
-        assert_eq!(*begun.lock(), [false, true]);
-        running.abort();
+        reporting.begins().await;
+        assert!(reporting.is_on() && reporting.begin() && !reporting.begin());
+        let begins = tokio::time::timeout(Duration::from_secs(3600), reporting.begins()).await;
+        assert!(begins.is_err(), "only once");
+        let mut later = Reporting::new(&receiver);
+        assert!(later.is_on() && !later.begin(), "its task begins with the live status");
     }
 
     #[tokio::test(start_paused = true)]

@@ -75,9 +75,48 @@ pub(super) async fn hear(mut received: watch::Receiver<PushNote>, context: Arc<C
     }
 }
 
+/// Records that the objects of the leader's work may reference Secrets, as long as they are not listed: this agent begins
+/// to lead.
+pub(super) fn set_led_here(secrets: &Secrets) {
+    for referrer in [Referrer::Receiver, Referrer::ImageRepository, Referrer::ImageUpdateAutomation, Referrer::Function]
+    {
+        secrets.set_unlisted(referrer);
+    }
+}
+
 /// Records that no kind of the leader's work references Secrets here, as long as this agent does not lead.
 pub(super) fn set_led_elsewhere(secrets: &Secrets) {
     for referrer in [Referrer::Receiver, Referrer::ImageRepository, Referrer::ImageUpdateAutomation] {
         secrets.set_listed(referrer);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_agent_that_begins_to_lead_knows_no_purposes_until_the_leaders_kinds_are_listed() {
+        let secrets = Secrets::default();
+        for referrer in [
+            Referrer::GitRepository,
+            Referrer::GitSync,
+            Referrer::Provider,
+            Referrer::OciRepository,
+            Referrer::HelmChart,
+            Referrer::Function,
+        ] {
+            secrets.set_listed(referrer);
+        }
+        set_led_elsewhere(&secrets);
+        assert!(secrets.purposes("shop").is_ok());
+        set_led_here(&secrets);
+        for referrer in
+            [Referrer::Receiver, Referrer::ImageRepository, Referrer::ImageUpdateAutomation, Referrer::Function]
+        {
+            assert_eq!(secrets.purposes("shop").err(), Some(referrer), "its list is slow");
+            secrets.set_listed(referrer);
+        }
+        assert!(secrets.purposes("shop").is_ok());
     }
 }

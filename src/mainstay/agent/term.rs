@@ -16,7 +16,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 
 use super::error::Error;
-use super::leading::{Change, Leading, Parts, reporting};
+use super::leading::{Change, Leading, Parts};
 use super::notify::Notifier;
 use super::settings::{Profile, Settings};
 use super::shard::{Joined, Shard};
@@ -275,47 +275,31 @@ impl Term<'_> {
 
     /// Watches Providers and Alerts, and sends notifications.
     fn notify(&mut self, context: &Context) {
-        let (cluster, notifier) = (self.agent.cluster.clone(), self.agent.notifier.clone());
-        let (secrets, source) = (Arc::clone(&context.secrets), context.source.clone());
-        let (trusted, stop) = (self.trusted.clone(), self.stop.clone());
-        let following = reporting(self.leads.subscribe(), move |reports| {
-            let notifications = notifications::Context {
-                cluster: cluster.clone(),
-                secrets: Arc::clone(&secrets),
-                source: source.clone(),
-                notifier: notifier.clone(),
-                trusted: trusted.clone(),
-                reports,
-            };
-            notifications::follow(Arc::new(notifications), stop.clone())
-        });
+        let notifications = notifications::Context {
+            cluster: self.agent.cluster.clone(),
+            secrets: Arc::clone(&context.secrets),
+            source: context.source.clone(),
+            notifier: self.agent.notifier.clone(),
+            trusted: self.trusted.clone(),
+            leads: self.leads.subscribe(),
+        };
+        let following = notifications::follow(Arc::new(notifications), self.stop.clone());
         self.spawn_watch("the watch of Providers and Alerts", following);
     }
 
     /// Watches OCIRepositories and HelmCharts.
     fn follow_artifacts(&mut self, context: &Context) {
-        let (cluster, notifier) = (self.agent.cluster.clone(), self.agent.notifier.clone());
-        let (secrets, source) = (Arc::clone(&context.secrets), context.source.clone());
-        let repositories = Arc::clone(&context.repositories);
-        let artifacts = move |reports| {
-            Arc::new(artifacts::Context {
-                cluster: cluster.clone(),
-                secrets: Arc::clone(&secrets),
-                source: source.clone(),
-                repositories: Arc::clone(&repositories),
-                notifier: notifier.clone(),
-                reports,
-            })
-        };
-        let (of_charts, stop) = (artifacts.clone(), self.stop.clone());
-        let following = reporting(self.leads.subscribe(), move |reports| {
-            own_tasks::follow::<OciRepositorySpec>(artifacts(reports), stop.clone())
+        let artifacts = Arc::new(artifacts::Context {
+            cluster: self.agent.cluster.clone(),
+            secrets: Arc::clone(&context.secrets),
+            source: context.source.clone(),
+            repositories: Arc::clone(&context.repositories),
+            notifier: self.agent.notifier.clone(),
+            leads: self.leads.subscribe(),
         });
+        let following = own_tasks::follow::<OciRepositorySpec>(Arc::clone(&artifacts), self.stop.clone());
         self.spawn_watch("the watch of OCIRepositories", following);
-        let stop = self.stop.clone();
-        let following = reporting(self.leads.subscribe(), move |reports| {
-            own_tasks::follow::<HelmChartSpec>(of_charts(reports), stop.clone())
-        });
+        let following = own_tasks::follow::<HelmChartSpec>(artifacts, self.stop.clone());
         self.spawn_watch("the watch of HelmCharts", following);
     }
 

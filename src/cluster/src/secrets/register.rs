@@ -183,6 +183,11 @@ impl Register {
         is_new
     }
 
+    /// Records that the objects of a kind are not known any more.
+    pub(super) fn set_unlisted(&self, referrer: Referrer) {
+        self.0.lock().listed.remove(&referrer);
+    }
+
     /// Subscribes to changes in a namespace.
     pub(super) fn listen(&self, namespace: &str) -> watch::Receiver<u64> {
         self.0.lock().namespaces.entry(namespace.to_owned()).or_default().changed.subscribe()
@@ -293,6 +298,18 @@ mod tests {
         }
         assert_eq!(of(Purpose::Code), Ok(Purposes::from([Purpose::Receiver])));
         assert_eq!(register.purposes("other", "token", Purpose::Code), Ok(Purposes::new()));
+    }
+
+    #[test]
+    fn knows_no_purpose_while_a_kind_is_listed_again() {
+        let register = listed();
+        let of = |used_for| register.purposes("shop", "token", used_for);
+        register.set_unlisted(Referrer::Receiver);
+        assert_eq!((of(Purpose::Code), of(Purpose::KubeConfig)), (Err(Referrer::Receiver), Ok(Purposes::new())));
+        assert_eq!(register.unlisted(), Some(Referrer::Receiver));
+        register.set("shop", (Referrer::Receiver, "hook"), named("token", Purpose::Receiver));
+        assert!(register.set_listed(Referrer::Receiver), "listeners are woken");
+        assert_eq!(of(Purpose::Code), Ok(Purposes::from([Purpose::Receiver])));
     }
 
     #[test]

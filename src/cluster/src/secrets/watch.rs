@@ -158,6 +158,12 @@ impl Secrets {
         }
     }
 
+    /// Records that the objects of a kind are not known any more, until [`set_listed`](Self::set_listed) is called again.
+    /// Followers are not woken: a Secret in use stays in use until then.
+    pub fn set_unlisted(&self, referrer: Referrer) {
+        self.register.set_unlisted(referrer);
+    }
+
     /// Returns the purposes of the Secrets of a namespace.
     ///
     /// # Errors

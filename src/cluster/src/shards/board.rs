@@ -13,10 +13,6 @@ use super::member::{Member, Members};
 use super::ownership::{Ownership, Pins};
 use super::view::{PushNote, Shown, View};
 
-/// The part of the grace for which an expired Lease counts as live. An agent that replaces a dead one sees the last change
-/// of its Lease later than the members, and takes it meanwhile. Otherwise the share would move to the members and back.
-const FOR_SUCCESSOR: f64 = 0.6;
-
 /// The step of a member.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Step {
@@ -32,7 +28,7 @@ enum Step {
 #[derive(Clone, Debug)]
 pub(super) struct Known {
     shown: Shown,
-    /// The member may act until this time.
+    /// The member counts as live until this time.
     until: Instant,
 }
 
@@ -52,14 +48,9 @@ impl Known {
         Self { shown, until }
     }
 
-    /// Returns until when the member may act.
+    /// Returns until when the member counts as live.
     pub(super) fn until(&self) -> Instant {
         self.until
-    }
-
-    /// Returns until when the member counts as live, with the time for a successor after an expiry.
-    fn counts_until(&self, grace: Duration) -> Instant {
-        if self.shown.holder().is_empty() { self.until } else { self.until + grace.mul_f64(FOR_SUCCESSOR) }
     }
 }
 
@@ -128,10 +119,9 @@ impl Board {
         self.is_complete = is_complete;
     }
 
-    /// Returns the live members. A Lease that was deleted counts as long as one that is not renewed.
+    /// Returns the live members. A Lease that was deleted counts until it would have expired.
     fn live(&self, now: Instant) -> Members {
-        let is_live = |known: &Known| now < known.counts_until(self.grace);
-        self.leases.iter().filter(|(_, known)| is_live(known)).map(|(member, _)| *member).collect()
+        self.leases.iter().filter(|(_, known)| now < known.until).map(|(member, _)| *member).collect()
     }
 
     /// Returns the members of the next view. Without an own Lease or a leader among the members, there are none.
@@ -173,7 +163,7 @@ impl Board {
 
     /// Returns the time of the next expiry.
     pub(super) fn due(&self, now: Instant) -> Option<Instant> {
-        self.leases.values().map(|known| known.counts_until(self.grace)).filter(|until| *until > now).min()
+        self.leases.values().map(|known| known.until).filter(|until| *until > now).min()
     }
 
     /// Returns the pushes that the leader has received, as another member's Lease shows them.

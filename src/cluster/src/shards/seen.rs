@@ -1,7 +1,7 @@
 //! The Leases of members that this process has seen, with the times of their last changes by its clock.
 //!
-//! The work of a member begins again when it begins to lead, and an agent that starts polls the Leases before it becomes a
-//! member. Without these times, each beginning would wait for a dead member for the duration of another Lease.
+//! The work of a member begins again after a panic or when it ends to lead, and an agent that starts polls the Leases
+//! before it becomes a member. Without these times, each beginning would wait for a dead member for the duration of another Lease.
 //!
 //! Invariant: a member counts as live for the duration of its Lease from when this process saw the last change first.
 
@@ -92,8 +92,8 @@ mod tests {
             seen.keep(board.leases());
             board.due(now)
         };
-        assert_eq!((due(2, at(14)), due(2, at(16))), (Some(at(20)), Some(at(20))));
-        assert_eq!(due(3, at(16)), Some(at(34)), "it was renewed");
+        assert_eq!((due(2, at(14)), due(2, at(16))), (Some(at(17)), Some(at(17))));
+        assert_eq!(due(3, at(16)), Some(at(31)), "it was renewed");
         seen.see(other, &lease("", 3), LEASE, at(17));
         assert!(seen.leases().is_empty());
     }
@@ -106,10 +106,10 @@ mod tests {
         board.see(other, Shown::of(&lease("one", 1)).unwrap(), at(0));
         seen.see(other, &lease("one", 2), LEASE, at(4));
         seen.keep(board.leases());
-        assert_eq!(knowing(&seen).due(at(5)), Some(at(22)));
+        assert_eq!(knowing(&seen).due(at(5)), Some(at(19)));
         board.see(other, Shown::of(&lease("one", 3)).unwrap(), at(6));
         seen.keep(board.leases());
-        assert_eq!(knowing(&seen).due(at(7)), Some(at(24)));
+        assert_eq!(knowing(&seen).due(at(7)), Some(at(21)));
     }
 
     #[test]

@@ -67,7 +67,7 @@ impl Writer {
         // A panic counts as a failed revert and is retried after the backoff.
         let _lock = self.lock_object(key).await;
         let desired = self.desired(key)?;
-        let seen = Seen { live: None, gone_at: None, at: Instant::now() };
+        let seen = Seen::gone(None, Instant::now());
         let cause = panicked.to_string();
         let failure = NotPutBack { reports: false, fields: Vec::new(), cause, advice: None, ground: Ground::default() };
         // A second panic has no effect: the next event of the object starts the revert again.

@@ -5,7 +5,10 @@
 //!
 //! Invariant: a list that began is not begun again. A request during a list causes one more list after it. Otherwise the
 //! start of hundreds of GitSyncs would begin a list each, and none would end.
-//! Invariant: lists of a kind take at most about half of the time, however many requests there are.
+//! Invariant: after [`IN_A_ROW`] lists without a break, the pause after a list is as long as the list, up to
+//! [`LONGEST_PAUSE`].
+//! Invariant: a list that fails or gets stuck ends, so that the next one lists other objects.
+//! Invariant: an object of which the watch shows an event is not awaited any more. The list may be older than the event.
 //! Invariant: a list shows only objects that were managed before it was requested. Any other object may have changed
 //! after the list, while the watch ignored its changes.
 //!
@@ -18,17 +21,34 @@ use std::time::Duration;
 use futures::StreamExt;
 use futures::stream::BoxStream;
 use serde_json::Value;
-use tokio::time::{Instant, sleep_until};
+use tokio::time::{Instant, sleep_until, timeout_at};
 
 use mainstay_api::names::SYNC_LABEL;
 use mainstay_cluster::reflector::{Delta, Shown};
 use mainstay_cluster::{Cluster, Error, Kind, Selection, WatchEvent};
 use mainstay_object::Key;
+use mainstay_object::failure::{Backoff, chain};
 
 /// Time during which requests for a list are merged into one.
 pub(super) const GATHER: Duration = Duration::from_millis(100);
-/// Longest pause after a list.
+/// Longest pause after one of the first lists in a row. GitSyncs that are taken over together need several lists, and
+/// their objects are unprotected meanwhile.
+const SHORT_PAUSE: Duration = Duration::from_millis(500);
+/// Number of lists in a row with a short pause.
+const IN_A_ROW: u32 = 4;
+/// Longest pause after a later list.
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
+/// Time without a list after which the next one is the first in a row.
+const BREAK: Duration = Duration::from_secs(15);
+/// Maximum time between two events of a list.
+const IDLE: Duration = Duration::from_secs(60);
+/// Maximum number of times that a list begins again because the server ended it.
+const BEGINNINGS: u32 = 3;
+/// Maximum `Retry-After` that is respected after a failed list. One request of each kind costs the server little, and the
+/// objects are unprotected meanwhile.
+const LONGEST_RETRY: Duration = Duration::from_secs(30);
+/// Delay after a failed list.
+const RETRY: Backoff = Backoff::new(Duration::from_secs(1), LONGEST_RETRY);
 
 /// The lists of one kind, one after the other.
 pub(super) struct Lists {
@@ -38,6 +58,12 @@ pub(super) struct Lists {
     due: Option<Instant>,
     /// The end of the pause after the last list.
     not_before: Option<Instant>,
+    /// The end of the last list.
+    ended: Option<Instant>,
+    /// Number of lists in a row.
+    in_a_row: u32,
+    /// Number of consecutive failed lists.
+    failures: u32,
 }
 
 /// A list in progress.
@@ -47,6 +73,10 @@ struct Running {
     /// The objects that the list has not shown yet.
     awaited: HashSet<Key>,
     begun: Instant,
+    /// The list fails at this time, unless there is an event.
+    deadline: Instant,
+    /// Number of times that the list has begun.
+    beginnings: u32,
 }
 
 /// The next step of the lists.
@@ -59,13 +89,14 @@ pub(super) enum Step {
     Unreadable(Key, Value, Error),
     /// The list is complete at this version, and lacks these objects.
     Missing(HashSet<Key>, String),
-    /// An attempt to list failed, and is repeated.
-    Failed(Error),
+    /// The list failed for this reason, and another one is due after a delay.
+    Failed(String),
 }
 
 impl Lists {
     pub(super) fn new(kind: &Arc<Kind>) -> Self {
-        Self { kind: Arc::clone(kind), running: None, due: None, not_before: None }
+        let (running, due, not_before, ended) = (None, None, None, None);
+        Self { kind: Arc::clone(kind), running, due, not_before, ended, in_a_row: 0, failures: 0 }
     }
 
     /// Requests a list.
@@ -81,13 +112,33 @@ impl Lists {
             Some(namespace) => all.within(namespace),
             None => all,
         };
-        self.begin_with(cluster.watch(&self.kind, selection), awaited);
+        self.begin_with(cluster.watch_existing(&self.kind, selection), awaited);
     }
 
     fn begin_with(&mut self, events: BoxStream<'static, WatchEvent>, awaited: HashSet<Key>) {
         self.due = None;
-        let running = Running { events, shown: Shown::default(), awaited, begun: Instant::now() };
-        self.running = Some(running).filter(|running| !running.awaited.is_empty());
+        if awaited.is_empty() {
+            self.running = None;
+            return;
+        }
+        let begun = Instant::now();
+        if self.ended.is_none_or(|ended| begun - ended > BREAK) {
+            self.in_a_row = 0;
+        }
+        let (shown, deadline) = (Shown::default(), begun + IDLE);
+        self.running = Some(Running { events, shown, awaited, begun, deadline, beginnings: 0 });
+    }
+
+    /// Takes in a change that the watch of the kind shows.
+    pub(super) fn see_watch(&mut self, seen: &Delta<Key>) {
+        match seen {
+            Delta::Listed(key, _) | Delta::Changed(key, _) | Delta::Unreadable(key, ..) | Delta::Gone(key, _) => {
+                self.show(key);
+            }
+            // The watch has shown all objects.
+            Delta::Complete(_) => self.end(),
+            Delta::Failed(_) | Delta::Resumed => {}
+        }
     }
 
     /// Waits for the next step. Waits forever without a list and a request. Cancel-safe.
@@ -100,21 +151,29 @@ impl Lists {
                 }
                 return Step::Due;
             };
-            let event = running.events.next().await;
+            let event = timeout_at(running.deadline, running.events.next()).await;
             match event {
-                Some(event) => {
+                Ok(Some(event)) => {
                     if let Some(step) = self.take(event) {
                         return step;
                     }
                 }
                 // A watch never ends.
-                None => self.end(),
+                Ok(None) => return self.fail("the list ended".to_owned(), None),
+                Err(_) => return self.fail(format!("no event for {} s", IDLE.as_secs()), None),
             }
         }
     }
 
     fn take(&mut self, event: WatchEvent) -> Option<Step> {
         let (kind, running) = (&self.kind, self.running.as_mut()?);
+        running.deadline = Instant::now() + IDLE;
+        if matches!(event, WatchEvent::Begin) {
+            running.beginnings += 1;
+            if running.beginnings > BEGINNINGS {
+                return Some(self.fail("the server ended the list repeatedly".to_owned(), None));
+            }
+        }
         match running.shown.take_noting(event, |live| kind.key_of(live), |_, _| None)? {
             Delta::Listed(key, live) => self.show(&key).then_some(Step::Listed(key, live)),
             Delta::Unreadable(key, live, error) => self.show(&key).then_some(Step::Unreadable(key, live, error)),
@@ -123,7 +182,7 @@ impl Lists {
                 self.end();
                 Some(Step::Missing(missing, list.version().to_owned()))
             }
-            Delta::Failed(error) => Some(Step::Failed(error)),
+            Delta::Failed(error) => Some(self.fail(chain(&error), error.retry_after())),
             // The watch of the kind shows changes.
             Delta::Changed(..) | Delta::Gone(..) | Delta::Resumed => None,
         }
@@ -139,13 +198,26 @@ impl Lists {
         is_awaited
     }
 
-    /// Ends the list. The pause until the next one is as long as this one was.
+    /// Ends the list. The pause until the next one is as long as this one was, within limits.
     fn end(&mut self) {
         let Some(running) = self.running.take() else { return };
         let now = Instant::now();
-        let pause = (now - running.begun).clamp(GATHER, LONGEST_PAUSE);
-        self.not_before = Some(now + pause);
+        self.failures = 0;
+        self.in_a_row = self.in_a_row.saturating_add(1);
+        let longest = if self.in_a_row <= IN_A_ROW { SHORT_PAUSE } else { LONGEST_PAUSE };
+        let pause = (now - running.begun).clamp(GATHER, longest);
+        (self.ended, self.not_before) = (Some(now), Some(now + pause));
         self.due = self.due.map(|due| due.max(now + pause));
+    }
+
+    /// Ends a failed list, and requests another one after a delay, which is at least `retry_after`.
+    fn fail(&mut self, why: String, retry_after: Option<Duration>) -> Step {
+        self.running = None;
+        self.failures = self.failures.saturating_add(1);
+        let delay = RETRY.delay(self.failures).max(retry_after.unwrap_or_default().min(LONGEST_RETRY));
+        let now = Instant::now();
+        (self.ended, self.not_before, self.due) = (Some(now), Some(now + delay), Some(now + delay));
+        Step::Failed(why)
     }
 }
 
@@ -252,15 +324,66 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn the_pause_after_a_list_is_as_long_as_the_list() {
+    async fn the_pause_after_many_lists_in_a_row_is_as_long_as_the_list() {
+        let mut lists = Lists::new(&kind());
+        let pauses = [500, 500, 500, 500, 2000, 2000];
+        for (number, pause) in pauses.into_iter().enumerate() {
+            lists.begin_with(stream::pending().boxed(), keys(&["a"]));
+            tokio::time::sleep(Duration::from_secs(2)).await;
+            lists.request();
+            lists.end();
+            tokio::time::sleep(Duration::from_millis(pause - 1)).await;
+            assert_eq!(steps(&mut lists), [""; 0], "list {number}");
+            tokio::time::sleep(Duration::from_millis(1)).await;
+            assert_eq!(steps(&mut lists), ["due"], "list {number}");
+        }
+        tokio::time::sleep(BREAK).await;
+        lists.begin_with(stream::pending().boxed(), keys(&["a"]));
+        assert_eq!(lists.in_a_row, 0);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_list_does_not_show_objects_of_which_the_watch_has_shown_events() {
+        let mut lists = Lists::new(&kind());
+        let key = |name: &str| kind().key(Some("shop"), name);
+        lists.begin_with(listed(&["a", "b"]), keys(&["a", "b", "c", "d"]));
+        lists.see_watch(&Delta::Gone(key("a"), live("a")));
+        lists.see_watch(&Delta::Changed(key("c"), live("c")));
+        assert_eq!(steps(&mut lists), ["listed b", "missing d at 7"]);
+        lists.begin_with(listed(&["a"]), keys(&["a", "x"]));
+        lists.see_watch(&Delta::Complete(std::iter::empty().collect()));
+        assert!(lists.running.is_none(), "the watch has listed all objects");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_stuck_list_ends_and_another_one_is_due_after_a_growing_delay() {
+        let mut lists = Lists::new(&kind());
+        for delay in [1, 2, 4] {
+            lists.begin_with(stream::pending().boxed(), keys(&["a"]));
+            tokio::time::sleep(IDLE).await;
+            assert_eq!(steps(&mut lists), ["failed"]);
+            lists.request();
+            tokio::time::sleep(Duration::from_millis(delay * 1000 - 1)).await;
+            assert_eq!(steps(&mut lists), [""; 0]);
+            tokio::time::sleep(Duration::from_millis(1)).await;
+            assert_eq!(steps(&mut lists), ["due"]);
+        }
+        lists.begin_with(listed(&["a"]), keys(&["a"]));
+        assert_eq!(steps(&mut lists), ["listed a"]);
+        assert_eq!(lists.failures, 0);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_failed_list_ends_and_waits_for_a_limited_retry_after() {
         let mut lists = Lists::new(&kind());
         lists.begin_with(stream::pending().boxed(), keys(&["a"]));
-        tokio::time::sleep(Duration::from_secs(2)).await;
-        lists.request();
-        lists.end();
-        tokio::time::sleep(Duration::from_millis(1999)).await;
+        assert!(matches!(lists.fail("busy".into(), Some(Duration::from_secs(300))), Step::Failed(_)));
+        tokio::time::sleep(LONGEST_RETRY - Duration::from_millis(1)).await;
         assert_eq!(steps(&mut lists), [""; 0]);
         tokio::time::sleep(Duration::from_millis(1)).await;
         assert_eq!(steps(&mut lists), ["due"]);
+        let begins = stream::iter((0..=BEGINNINGS).map(|_| WatchEvent::Begin)).chain(stream::pending());
+        lists.begin_with(begins.boxed(), keys(&["a"]));
+        assert_eq!(steps(&mut lists), ["failed"], "the server ends the list again and again");
     }
 }

@@ -14,13 +14,14 @@ use tokio::sync::Notify;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
+use super::unreadable::Unreadable;
 use super::unseen::{GATHER, Lists, Step};
 use crate::apply::Writer;
 use crate::managed::object::{Managed, Watched};
 use crate::managed::verdict::resource_version;
 use mainstay_api::names::SYNC_LABEL;
 use mainstay_cluster::reflector::{Delta, Shown};
-use mainstay_cluster::{Cause, Kind, Selection, WatchEvent};
+use mainstay_cluster::{Cause, Error, Kind, Selection, WatchEvent};
 use mainstay_object::failure::{Backoff, caught, caught_now, chain};
 use mainstay_object::{Key, Owner};
 
@@ -66,48 +67,31 @@ impl Drift {
     }
 
     async fn follow_once(&self, kind: &Arc<Kind>, control: &Control, stop: &CancellationToken) {
-        let mut failures = WatchFailures::default();
-        loop {
-            // Several GitSyncs often start to watch a kind at the same time, and one list serves them all.
-            tokio::time::sleep(GATHER).await;
-            let _ = control.list.notified().now_or_never();
-            let end = self.follow_until_retry(kind, control, stop, &mut failures).await;
-            if end == WatchEnd::Stop {
-                return;
-            }
-        }
-    }
-
-    /// Watches a kind until the end, or until a list is requested while the watch fails.
-    async fn follow_until_retry(
-        &self,
-        kind: &Arc<Kind>,
-        control: &Control,
-        stop: &CancellationToken,
-        failures: &mut WatchFailures,
-    ) -> WatchEnd {
+        // Several GitSyncs often start to watch a kind at the same time, and one list serves them all.
+        tokio::time::sleep(GATHER).await;
+        let _ = control.list.notified().now_or_never();
         let mut events = self.writer.cluster().watch(kind, Selection::with_label(SYNC_LABEL));
         let (mut shown, mut progress, mut lists) = (Shown::default(), Progress::Listing, Lists::new(kind));
+        let (mut failures, mut unreadable) = (WatchFailures::default(), Unreadable::default());
         loop {
             let event = tokio::select! {
-                () = stop.cancelled() => return WatchEnd::Stop,
-                () = control.end.cancelled() => return WatchEnd::Stop,
+                () = stop.cancelled() => return,
+                () = control.end.cancelled() => return,
+                // A watch that fails keeps its backoff. The list begins once the watch works.
                 () = control.list.notified(), if progress != Progress::Listing => {
-                    if progress == Progress::Failing {
-                        return WatchEnd::Retry;
-                    }
                     lists.request();
                     continue;
                 }
                 step = lists.next(), if progress == Progress::Watching => {
-                    self.take_step(kind, &mut lists, step);
+                    self.take_step(kind, &mut lists, &mut unreadable, step);
                     continue;
                 }
                 event = events.next() => event,
             };
-            let Some(event) = event else { return WatchEnd::Stop };
+            let Some(event) = event else { return };
             let Some(seen) = self.take(&mut shown, kind, event) else { continue };
             progress = progress.after(&seen);
+            lists.see_watch(&seen);
             if failures.update(&seen) {
                 let why = failures.remarkable().map(str::to_owned);
                 let owners = self.writer.store().set_watch_failure(kind, why);
@@ -115,33 +99,55 @@ impl Drift {
                     self.writer.notify(owner);
                 }
             }
-            self.see(kind, Watched::ByUs, seen);
+            match seen {
+                Delta::Unreadable(key, live, error) => {
+                    self.see_unreadable(kind, (&key, &live), &error, &mut unreadable);
+                }
+                seen => {
+                    if let Delta::Gone(key, _) | Delta::Changed(key, _) = &seen {
+                        unreadable.forget(key);
+                    }
+                    self.see(kind, Watched::ByUs, seen);
+                }
+            }
         }
     }
 
-    /// Takes a step of the lists beside the watch of a kind. The watch may have shown a newer state of an object since
-    /// the list began.
-    fn take_step(&self, kind: &Arc<Kind>, lists: &mut Lists, step: Step) {
-        let is_unseen = |key: &Key| self.writer.store().is_unseen(key);
+    /// Takes a step of the lists beside the watch of a kind. An owner's list may have shown a newer state of an object
+    /// since the list began.
+    fn take_step(&self, kind: &Arc<Kind>, lists: &mut Lists, unreadable: &mut Unreadable, step: Step) {
+        let is_unshown = |key: &Key| self.writer.store().is_unshown(key);
         match step {
             Step::Due => {
-                let unseen = self.writer.store().unseen(kind);
-                lists.begin(self.writer.cluster(), unseen);
+                let unshown = self.writer.store().unshown(kind);
+                lists.begin(self.writer.cluster(), unshown);
             }
             Step::Listed(key, live) => {
-                if is_unseen(&key) {
+                if is_unshown(&key) {
                     self.see_object(kind, &key, live);
                 }
             }
-            Step::Unreadable(key, live, error) => self.writer.announce_unreadable(&key, &live, &error),
+            Step::Unreadable(key, live, error) => self.see_unreadable(kind, (&key, &live), &error, unreadable),
             Step::Missing(keys, version) => {
-                for key in keys.iter().filter(|key| is_unseen(key)) {
+                for key in keys.iter().filter(|key| is_unshown(key)) {
                     self.miss(kind, key, &version);
                 }
             }
-            Step::Failed(error) => {
-                tracing::debug!(resource = &*kind.resource, error = chain(&error), "objects are not listed yet");
+            Step::Failed(why) => {
+                tracing::debug!(resource = &*kind.resource, why, "objects are not listed yet");
             }
+        }
+    }
+
+    /// Handles an object that cannot be parsed. It counts as present, and each of its states is announced once.
+    fn see_unreadable(&self, kind: &Kind, (key, live): (&Key, &Value), error: &Error, unreadable: &mut Unreadable) {
+        let is_managed = {
+            let mut store = self.writer.store();
+            store.note_unreadable(kind, key);
+            store.get(key).is_some()
+        };
+        if is_managed && unreadable.is_new(key, resource_version(live)) {
+            self.writer.announce_unreadable(key, live, error);
         }
     }
 
@@ -207,7 +213,10 @@ impl Drift {
         match seen {
             Delta::Listed(key, live) | Delta::Changed(key, live) => self.see_object(kind, &key, live),
             // An object that cannot be parsed counts as present.
-            Delta::Unreadable(key, live, error) => self.writer.announce_unreadable(&key, &live, &error),
+            Delta::Unreadable(key, live, error) => {
+                self.writer.store().note_unreadable(kind, &key);
+                self.writer.announce_unreadable(&key, &live, &error);
+            }
             Delta::Complete(list) => {
                 let missing = self.writer.store().missing(kind, watched, list.shown(), list.version());
                 for key in missing {
@@ -259,15 +268,6 @@ impl Drift {
         let next = self.writer.store().look_now(key, Instant::now());
         self.writer.carry_out(key, next);
     }
-}
-
-/// Why a watch ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum WatchEnd {
-    /// It is not needed any more.
-    Stop,
-    /// It fails, and is needed for more objects.
-    Retry,
 }
 
 /// The progress of a watch.

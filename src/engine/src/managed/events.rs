@@ -32,7 +32,11 @@ impl Store {
             return Next::Nothing;
         }
         if managed.write.is_in_flight() {
+            managed.is_shown = true;
             managed.write.defer(Seen::of(live, at));
+            return Next::Nothing;
+        }
+        if managed.write.awaits_newer_than(resource_version(&live)) {
             return Next::Nothing;
         }
         let Some(account) = self.accounts.get(&managed.owner) else { return Next::Nothing };
@@ -98,10 +102,18 @@ impl Store {
             return Next::Nothing;
         };
         let Some(account) = self.accounts.get(&managed.owner) else { return Next::Nothing };
+        managed.is_shown |= version.is_some();
         if version.is_some_and(|version| managed.applied.is_newer_than(version)) {
             return Next::Nothing;
         }
         managed.lose_sight(version, at, &account.policy)
+    }
+
+    /// Records that an object exists but cannot be parsed.
+    pub(crate) fn note_unreadable(&mut self, kind: &Kind, key: &Key) {
+        if let Some(mut managed) = self.objects.get_mut(key).filter(|m| m.is_of(kind)) {
+            managed.is_shown = true;
+        }
     }
 
     /// Returns the objects that a list at this version should have shown but did not. Skips objects that were applied
@@ -160,7 +172,7 @@ impl Store {
         let Some(seen) = managed.write.end() else { return Next::Nothing };
         let kind = Arc::clone(&managed.desired.kind);
         drop(managed);
-        let Seen { live, gone_at, at } = *seen;
+        let Seen { live, gone_at, at, .. } = *seen;
         match live.and_then(Sight::into_value) {
             Some(live) => self.see(&kind, key, live, at, now),
             None => self.miss(&kind, key, gone_at.as_deref(), at),
@@ -188,6 +200,8 @@ impl Managed {
         autoscaled: Option<Autoscaler>,
         now: Timestamp,
     ) -> Verdict {
+        // Set before the checks, which may panic.
+        self.is_shown = true;
         let is_outdated = self.applied.is_outdated();
         let is_newer = !self.applied.is_newer_than(resource_version(live));
         let is_owner = self.is_owner();
@@ -262,6 +276,7 @@ mod tests {
     use super::*;
     use crate::managed::fixtures::{POLICY, applied, applying, desired_of, live, verify};
     use crate::managed::pending::SMALL;
+    use crate::managed::verdict::LastApplied;
     use crate::managed::{Desired, History};
     use mainstay_api::GitSync;
 
@@ -338,6 +353,51 @@ mod tests {
         assert_eq!(see(&mut store, 7, "1"), Next::Nothing, "older than what waits");
         let seen = store.begin_revert(key, generation).unwrap().seen;
         assert_eq!(seen.unwrap().live.unwrap().into_value(), Some(live(8, "2")));
+    }
+
+    /// Returns a store with an object that an earlier agent applied and no watch has shown.
+    fn taken_over() -> (Store, Arc<Desired>) {
+        let (_, desired) = applied();
+        let (mut store, owner) = (Store::default(), Owner::git_sync("shop", "demo"));
+        store.set_policy(&owner, POLICY, History::default());
+        let live = live(1, "1");
+        let view = desired.view(&live);
+        let empty_containers = projection::empty_containers(&view, &desired.body());
+        let digest = projection::digest(&view, &empty_containers);
+        store.hold(&owner, Arc::clone(&desired), LastApplied { digest, ..LastApplied::default() });
+        (store, desired)
+    }
+
+    #[test]
+    fn a_deletion_outlasts_an_older_state_of_a_list() {
+        let (mut store, desired) = taken_over();
+        let (kind, key, now) = (&desired.kind, &desired.key, Instant::now());
+        assert!(store.is_unshown(key));
+        assert_eq!(store.miss(kind, key, Some("105"), now), Next::Queue);
+        assert!(!store.is_unshown(key), "the watch has shown the deletion");
+        assert_eq!(store.see(kind, key, live(90, "1"), now, Timestamp::UNIX_EPOCH), Next::Nothing);
+        let generation = store.get(key).unwrap().write.generation();
+        let seen = store.begin_revert(key, generation).unwrap().seen.unwrap();
+        assert_eq!((seen.live.is_none(), seen.gone_at.as_deref()), (true, Some("105")));
+    }
+
+    #[test]
+    fn an_edit_during_an_apply_outlasts_older_states_of_a_list() {
+        let (mut store, desired) = taken_over();
+        let (kind, key, now) = (&desired.kind, &desired.key, Instant::now());
+        assert!(store.begin_put(&Owner::git_sync("shop", "demo"), &desired).is_some());
+        let see = |store: &mut Store, version: u64, value: &str| {
+            store.see(kind, key, live(version, value), now, Timestamp::UNIX_EPOCH)
+        };
+        assert_eq!(see(&mut store, 106, "2"), Next::Nothing, "it waits for the apply");
+        assert!(!store.is_unshown(key));
+        assert_eq!(see(&mut store, 90, "1"), Next::Nothing);
+        assert_eq!(store.miss(kind, key, Some("100"), now), Next::Nothing);
+        verify(&mut store, &desired, &live(104, "1"), &desired.body());
+        assert_eq!(store.end(key, Timestamp::UNIX_EPOCH), Next::Queue);
+        let generation = store.get(key).unwrap().write.generation();
+        let seen = store.begin_revert(key, generation).unwrap().seen.unwrap();
+        assert_eq!(seen.live.unwrap().into_value(), Some(live(106, "2")));
     }
 
     #[test]

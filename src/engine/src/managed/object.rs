@@ -171,6 +171,9 @@ pub(crate) struct Managed {
     pub(crate) drift: Option<Box<RemainingDrift>>,
     /// Whether the object was read and did not exist.
     pub(crate) is_absent: bool,
+    /// Whether a watch, a list or a response has shown the object since the agent manages it, also a state whose check
+    /// panicked, that waits for a write, or that cannot be parsed.
+    pub(crate) is_shown: bool,
 }
 
 /// The health of an object that no watch has shown since the agent started.
@@ -202,6 +205,7 @@ impl Managed {
             reported: None,
             drift: None,
             is_absent: false,
+            is_shown: false,
         }
     }
 
@@ -314,7 +318,7 @@ impl Managed {
 
     /// Queues the object to be read, because its state is unknown.
     pub(crate) fn lose_sight(&mut self, version: Option<&str>, at: Instant, policy: &Policy) -> Next {
-        let seen = Seen { live: None, gone_at: version.map(Into::into), at };
+        let seen = Seen::gone(version, at);
         let Some(seen) = self.write.defer(seen) else { return Next::Nothing };
         match policy.drift {
             _ if policy.suspended => Next::Nothing,

@@ -2,6 +2,8 @@
 //!
 //! Invariant: a waiting state belongs to the write that will handle it.
 //! Invariant: only the newest queued revert of an object is carried out.
+//! Invariant: a waiting state is not replaced by an older one. A list may show an object after the watch has shown a newer
+//! state of it.
 //! Invariant: hundreds of states may wait, so the memory of each one and of all together is limited.
 
 use std::borrow::Cow;
@@ -11,6 +13,7 @@ use std::time::Instant;
 use serde_json::Value;
 
 use super::pause_end::PauseEnd;
+use super::verdict::resource_version;
 
 /// Maximum size in bytes of a small state. Many of them may wait.
 pub(crate) const SMALL: usize = 8 << 10;
@@ -86,6 +89,11 @@ impl Write {
         }
     }
 
+    /// Whether the waiting state is newer than one with this resource version.
+    pub(crate) fn awaits_newer_than(&self, version: &str) -> bool {
+        self.pending().is_some_and(|waiting| waiting.is_newer_than(number(version)))
+    }
+
     /// Drops the waiting state.
     pub(crate) fn clear_pending(&mut self) {
         if let State::Queued(seen) | State::InFlight(seen) = &mut self.state {
@@ -93,10 +101,14 @@ impl Write {
         }
     }
 
-    /// Queues a revert or report because of a state, while `others` objects are queued.
+    /// Queues a revert or report because of a state, while `others` objects are queued. Ignores an older state than the
+    /// queued one.
     pub(crate) fn enqueue(&mut self, mut seen: Seen, others: usize) -> Next {
         let was_queued = self.is_queued();
         if was_queued && let Some(waiting) = self.pending() {
+            if waiting.is_newer_than(seen.version) {
+                return Next::Nothing;
+            }
             // The latency is measured from the first event of a change, but the newest state is compared.
             seen.at = waiting.at;
             // Repeated changes of a waiting object must not increase its memory.
@@ -109,10 +121,12 @@ impl Write {
         if was_queued { Next::Nothing } else { Next::Queue }
     }
 
-    /// Stores a state until the current write ends. Returns it if there is no write.
+    /// Stores a state until the current write ends, unless a newer one waits. Returns it if there is no write.
     pub(crate) fn defer(&mut self, seen: Seen) -> Option<Seen> {
         let State::InFlight(pending) = &mut self.state else { return Some(seen) };
-        *pending = Some(Box::new(seen));
+        if pending.as_ref().is_none_or(|waiting| !waiting.is_newer_than(seen.version)) {
+            *pending = Some(Box::new(seen));
+        }
         None
     }
 
@@ -121,7 +135,11 @@ impl Write {
     pub(crate) fn restore_pending(&mut self, seen: Box<Seen>) {
         match &mut self.state {
             State::Idle => self.state = State::InFlight(Some(seen)),
-            State::Queued(pending) | State::InFlight(pending) => _ = pending.get_or_insert(seen),
+            State::Queued(pending) | State::InFlight(pending) => {
+                if pending.as_ref().is_none_or(|waiting| seen.is_newer_than(waiting.version)) {
+                    *pending = Some(seen);
+                }
+            }
         }
     }
 
@@ -167,6 +185,8 @@ pub(crate) struct Seen {
     pub(crate) live: Option<Sight>,
     /// The resource version at which the object was gone; `None` if the object must be read in any case.
     pub(crate) gone_at: Option<Box<str>>,
+    /// The resource version of the state, if it is a number.
+    version: Option<u64>,
     /// The time of the event.
     pub(crate) at: Instant,
 }
@@ -257,13 +277,61 @@ impl std::fmt::Debug for Sight {
 
 impl Seen {
     pub(crate) fn of(live: Value, at: Instant) -> Self {
-        Self { live: Sight::of(live), gone_at: None, at }
+        let version = number(resource_version(&live));
+        Self { live: Sight::of(live), gone_at: None, version, at }
     }
+
+    /// Returns the state of an object that is gone at this resource version; without one, the object must be read.
+    pub(crate) fn gone(gone_at: Option<&str>, at: Instant) -> Self {
+        Self { live: None, gone_at: gone_at.map(Into::into), version: gone_at.and_then(number), at }
+    }
+
+    /// Whether this state is newer than one with the other version. Unknown versions cannot be compared.
+    fn is_newer_than(&self, other: Option<u64>) -> bool {
+        matches!((self.version, other), (Some(own), Some(other)) if other < own)
+    }
+}
+
+/// Returns a resource version as a number.
+fn number(version: &str) -> Option<u64> {
+    version.parse().ok()
 }
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
+
+    fn at(version: u64) -> Seen {
+        Seen::of(json!({"metadata": {"resourceVersion": version.to_string()}}), Instant::now())
+    }
+
+    #[test]
+    fn an_older_state_replaces_no_newer_one() {
+        let mut write = Write::idle(0);
+        let version = |write: &Write| write.pending().and_then(|seen| seen.version);
+        assert_eq!(write.enqueue(Seen::gone(Some("105"), Instant::now()), 0), Next::Queue);
+        assert!(write.awaits_newer_than("90") && !write.awaits_newer_than("105") && !write.awaits_newer_than("v1"));
+        assert_eq!(write.enqueue(at(90), 0), Next::Nothing);
+        assert_eq!((version(&write), write.pending().unwrap().live.is_none()), (Some(105), true));
+        let begun = write.begin_revert().unwrap();
+        for (seen, waits) in
+            [(at(110), 110), (at(90), 110), (Seen::gone(Some("100"), Instant::now()), 110), (at(111), 111)]
+        {
+            assert!(write.defer(seen).is_none());
+            assert_eq!(version(&write), Some(waits));
+        }
+        write.restore_pending(begun);
+        assert_eq!(version(&write), Some(111));
+        let mut write = Write::idle(0);
+        write.begin_revert();
+        assert!(write.defer(at(90)).is_none());
+        write.restore_pending(Box::new(at(105)));
+        assert_eq!(version(&write), Some(105), "an older state of a list does not hide it");
+        assert!(write.defer(Seen::gone(None, Instant::now())).is_none());
+        assert_eq!(version(&write), None, "a request to read the object replaces any state");
+    }
 
     #[test]
     fn more_waiting_states_have_lower_limits() {

@@ -57,19 +57,20 @@ impl Store {
         of_kind.map(|(_, managed)| managed.owner.clone()).collect()
     }
 
-    /// Returns the labelled objects of a kind that no watch has shown since the agent manages them.
-    pub(crate) fn unseen(&self, kind: &Kind) -> HashSet<Key> {
+    /// Returns the labelled objects of a kind that neither a watch nor a list has shown since the agent manages them.
+    /// Leaves out those of suspended owners: all of them are listed when the suspension ends.
+    pub(crate) fn unshown(&self, kind: &Kind) -> HashSet<Key> {
         let id = kind.id();
-        let unseen = self
-            .objects
-            .iter()
-            .filter(|(_, managed)| managed.is_unseen() && managed.is_expected() && is_watched_as(managed, &id));
-        unseen.map(|(key, _)| key.clone()).collect()
+        let is_active = |owner: &Owner| self.accounts.get(owner).is_some_and(|account| !account.policy.suspended);
+        let unshown = self.objects.iter().filter(|(_, managed)| {
+            !managed.is_shown && managed.is_expected() && is_watched_as(managed, &id) && is_active(&managed.owner)
+        });
+        unshown.map(|(key, _)| key.clone()).collect()
     }
 
-    /// Whether no watch has shown an object since the agent manages it.
-    pub(crate) fn is_unseen(&self, key: &Key) -> bool {
-        self.get(key).is_some_and(Managed::is_unseen)
+    /// Whether neither a watch nor a list has shown an object since the agent manages it.
+    pub(crate) fn is_unshown(&self, key: &Key) -> bool {
+        self.get(key).is_some_and(|managed| !managed.is_shown)
     }
 
     /// Returns the kinds of an owner's objects that cannot be watched, with the cause.
@@ -96,20 +97,49 @@ mod tests {
 
     use super::*;
     use crate::managed::History;
+    use crate::managed::account::Policy;
     use crate::managed::fixtures::{POLICY, applied, desired, live};
+    use crate::managed::pending::Next;
     use crate::managed::verdict::LastApplied;
+    use mainstay_api::DriftPolicy;
     use mainstay_object::Digest;
 
-    #[test]
-    fn an_object_of_an_earlier_agent_is_unseen_until_a_watch_shows_it() {
+    /// Returns a store with an object of an earlier agent.
+    fn of_earlier_agent() -> (Store, Owner, Arc<Desired>) {
         let (mut store, owner, object) = (Store::default(), Owner::git_sync("shop", "demo"), desired());
         store.set_policy(&owner, POLICY, History::default());
         let last_applied = LastApplied { digest: Some(Digest::of(b"x")), ..LastApplied::default() };
         store.hold(&owner, Arc::clone(&object), last_applied);
-        assert_eq!(store.unseen(&object.kind), HashSet::from([object.key.clone()]));
+        (store, owner, object)
+    }
+
+    #[test]
+    fn an_object_of_an_earlier_agent_is_listed_until_a_watch_shows_it() {
+        let (mut store, _, object) = of_earlier_agent();
+        assert_eq!(store.unshown(&object.kind), HashSet::from([object.key.clone()]));
         store.see(&object.kind, &object.key, live(6, "2"), Instant::now(), Timestamp::UNIX_EPOCH);
-        assert!(!store.is_unseen(&object.key) && store.unseen(&object.kind).is_empty());
+        assert!(!store.is_unshown(&object.key) && store.unshown(&object.kind).is_empty());
         let (store, object) = applied();
-        assert!(store.unseen(&object.kind).is_empty(), "the response to the apply has shown it");
+        assert!(store.unshown(&object.kind).is_empty(), "the response to the apply has shown it");
+    }
+
+    #[test]
+    fn an_object_whose_health_stays_unknown_is_not_listed_again() {
+        let (mut store, _, object) = of_earlier_agent();
+        store.note_unreadable(&object.kind, &object.key);
+        assert!(store.unshown(&object.kind).is_empty());
+        let (mut store, owner, object) = of_earlier_agent();
+        store.set_policy(&owner, Policy { drift: DriftPolicy::Ignore, ..POLICY }, History::default());
+        assert_eq!(store.miss(&object.kind, &object.key, Some("7"), Instant::now()), Next::Nothing);
+        assert!(store.unshown(&object.kind).is_empty(), "its deletion was shown");
+    }
+
+    #[test]
+    fn objects_of_a_suspended_owner_are_not_listed() {
+        let (mut store, owner, object) = of_earlier_agent();
+        store.set_policy(&owner, Policy { suspended: true, ..POLICY }, History::default());
+        assert!(store.unshown(&object.kind).is_empty());
+        store.set_policy(&owner, POLICY, History::default());
+        assert_eq!(store.unshown(&object.kind).len(), 1);
     }
 }

@@ -117,7 +117,7 @@ impl Store {
         };
         managed.phase.end_pause();
         managed.reported = None;
-        (managed.drift, managed.is_absent) = (None, false);
+        (managed.drift, managed.is_absent, managed.is_shown) = (None, false, true);
         let owner = managed.owner.clone();
         drop(managed);
         self.write_down(key);

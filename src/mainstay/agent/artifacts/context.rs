@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use tokio::sync::watch;
+
 use crate::agent::notify::Notifier;
 use crate::agent::own_tasks::Parts;
 use mainstay_cluster::Cluster;
@@ -15,8 +17,8 @@ pub(in crate::agent) struct Context {
     pub(in crate::agent) source: Source,
     pub(in crate::agent) repositories: Arc<Repositories>,
     pub(in crate::agent) notifier: Notifier,
-    /// Whether this agent writes the statuses.
-    pub(in crate::agent) reports: bool,
+    /// Whether this agent leads. Only the leader writes the statuses.
+    pub(in crate::agent) leads: watch::Receiver<bool>,
 }
 
 impl Parts for Context {

@@ -25,6 +25,7 @@ use super::status::{self, Basis, Verification};
 use super::wanted::{Place, Wanted};
 use crate::agent::cloud;
 use crate::agent::kept::Name;
+use crate::agent::leading::Reporting;
 use crate::agent::own_kinds::{NamedSecrets, Object, Running, State, usable};
 use crate::agent::own_tasks::{Begun, Followed as HasTasks, MOST};
 use crate::agent::status_write::{Refusals, StatusWrite};
@@ -103,6 +104,7 @@ pub(super) struct Task<S> {
     state: Option<State>,
     /// The refused writes of the status.
     refusals: Refusals,
+    reporting: Reporting,
     spec: PhantomData<fn() -> S>,
 }
 
@@ -123,6 +125,7 @@ impl<S: Named> Task<S> {
         let consumer = Consumer::new(S::CONSUMER, &name.0, &format!("{}/{number}", name.1));
         let (source, kind) = (context.source.for_namespace(&name.0), <S as Named>::kind());
         let (written, artifact, secrets) = (status.clone(), status.artifact, NamedSecrets::default());
+        let reporting = Reporting::new(&context.leads);
         Self {
             context,
             source,
@@ -139,6 +142,7 @@ impl<S: Named> Task<S> {
             basis: None,
             state: None,
             refusals: Refusals::default(),
+            reporting,
             spec: PhantomData,
         }
     }
@@ -164,6 +168,7 @@ impl<S: Named> Task<S> {
                     changed = input.changed() => if changed.is_err() { return self.leave() } else { break },
                     () = self.secrets.changed() => break,
                     () = self.refusals.passed() => self.settle(remote, object.generation).await,
+                    () = self.reporting.begins() => self.settle(remote, object.generation).await,
                     // A Receiver got a delivery.
                     _ = pushed.changed() => due = pushed.take().map_or(due, |pushed| due.min(pushed.at.into())),
                     () = sleep_until(due) => break,
@@ -435,8 +440,18 @@ impl<S: Named> Task<S> {
         self.context.notifier.notify(&Announcement { owner: &owner, object: None, message: &message });
     }
 
+    /// Reads the status that the former leader has written. A status that cannot be read is written again.
+    async fn read_status(&mut self) {
+        let live = self.context.cluster.get(&self.kind, Some(&self.name.0), &self.name.1).await;
+        let status = live.ok().flatten().map(|live| live["status"].clone());
+        self.written = status.and_then(|status| serde_json::from_value(status).ok()).unwrap_or_default();
+    }
+
     /// Writes the status of the last turn if it changed.
     async fn settle(&mut self, remote: &Remote, generation: Option<i64>) {
+        if self.reporting.begin() {
+            self.read_status().await;
+        }
         let Some(state) = &self.state else { return };
         if self.artifact.is_none() {
             self.source.set_artifact(remote, Err(state.message.clone()));
@@ -446,7 +461,7 @@ impl<S: Named> Task<S> {
         if new == self.written {
             return self.refusals.end();
         }
-        if !self.context.reports {
+        if !self.reporting.is_on() {
             self.written = new;
             return;
         }

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use futures::{FutureExt as _, StreamExt as _, stream};
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use tokio::time::Instant;
@@ -10,12 +11,16 @@ use tokio::time::Instant;
 use super::context::{Context, MOST};
 use super::status;
 use crate::agent::kept::Name;
+use crate::agent::leading::Reporting;
 use crate::agent::own_kinds::{Object, State};
 use crate::agent::status_write::{Refusals, StatusWrite};
 use mainstay_api::AlertSpec;
 use mainstay_api::conditions::Reason;
 use mainstay_cluster::Kind;
 use mainstay_notification::Selection;
+
+/// Number of Alerts that are read at a time.
+const READ_AT_ONCE: usize = 16;
 
 /// An Alert, as read from the watch.
 pub(super) type Known = Object<AlertSpec>;
@@ -43,11 +48,18 @@ pub(super) struct Alerts {
     entries: BTreeMap<Name, Entry>,
     /// The Alerts whose status may have to be written.
     due: BTreeSet<Name>,
+    reporting: Reporting,
 }
 
 impl Alerts {
     pub(super) fn new(context: Arc<Context>) -> Self {
-        Self { context, kind: Kind::of::<mainstay_api::Alert>(), entries: BTreeMap::new(), due: BTreeSet::new() }
+        let (kind, reporting) = (Kind::of::<mainstay_api::Alert>(), Reporting::new(&context.leads));
+        Self { context, kind, entries: BTreeMap::new(), due: BTreeSet::new(), reporting }
+    }
+
+    /// Waits until the agent begins to lead, and the statuses have to be compared. Cancel-safe.
+    pub(super) async fn begins_to_report(&mut self) {
+        self.reporting.begins().await;
     }
 
     /// Sets an Alert. `conditions` are the conditions of the live object.
@@ -101,8 +113,25 @@ impl Alerts {
         self.due.extend(due);
     }
 
-    /// Writes the statuses that changed. Returns when the first refused write may be repeated.
+    /// Reads the conditions that the former leader has written, and schedules a check of all Alerts.
+    async fn read_all(&mut self) {
+        let (cluster, kind) = (&self.context.cluster, &self.kind);
+        let reads: Vec<_> = self.entries.keys().map(|name| status::read(cluster, kind, name).boxed()).collect();
+        let all: Vec<_> = stream::iter(reads).buffered(READ_AT_ONCE).collect().await;
+        for (entry, conditions) in self.entries.values_mut().zip(all) {
+            entry.conditions = conditions;
+        }
+        self.due.extend(self.entries.keys().cloned());
+    }
+
+    /// Writes the statuses that changed if this agent leads. Returns when the first refused write may be repeated.
     pub(super) async fn report<T>(&mut self, providers: &BTreeMap<Name, T>, now: Timestamp) -> Option<Instant> {
+        if !self.reporting.is_on() {
+            return None;
+        }
+        if self.reporting.begin() {
+            self.read_all().await;
+        }
         let (mut failed, mut again) = (BTreeSet::new(), None::<Instant>);
         for name in std::mem::take(&mut self.due) {
             let Some(entry) = self.entries.get_mut(&name) else { continue };
@@ -119,7 +148,7 @@ impl Alerts {
                 continue;
             }
             let (at, patch) = ((&self.context.cluster, &self.kind), status::patch(&new, entry.generation));
-            if !self.context.reports || entry.refusals.write(at, &name, &patch).await != StatusWrite::Refused {
+            if entry.refusals.write(at, &name, &patch).await != StatusWrite::Refused {
                 entry.conditions = new;
             } else {
                 again = again.into_iter().chain(entry.refusals.until()).min();

@@ -3,6 +3,8 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use tokio::sync::watch;
+
 use crate::agent::notify::Notifier;
 use mainstay_cluster::Cluster;
 use mainstay_cluster::secrets::Secrets;
@@ -19,6 +21,6 @@ pub(in crate::agent) struct Context {
     pub(in crate::agent) notifier: Notifier,
     /// The namespaces whose Alerts may select objects of other namespaces.
     pub(in crate::agent) trusted: BTreeSet<String>,
-    /// Whether this agent writes the statuses.
-    pub(in crate::agent) reports: bool,
+    /// Whether this agent leads. Only the leader writes the statuses.
+    pub(in crate::agent) leads: watch::Receiver<bool>,
 }

@@ -58,18 +58,25 @@ impl Following {
                     None => std::future::pending().await,
                 }
             };
+            let is_complete = self.is_complete();
             tokio::select! {
                 () = stop.cancelled() => return Ok(()),
                 Some(ended) = self.tasks.join_next() => ended?,
+                () = self.known.begins_to_report(), if is_complete => {}
                 change = self.providers.next() => self.see_provider(change, &stop),
                 change = self.alerts.next() => self.see_alert(change),
                 () = written_again => {}
             }
-            if self.providers.cache().is_complete() && self.alerts.cache().is_complete() {
+            if self.is_complete() {
                 self.context.notifier.outbox().complete();
                 again = self.known.report(&self.running, Timestamp::now()).await;
             }
         }
+    }
+
+    /// Whether all Providers and Alerts are known.
+    fn is_complete(&self) -> bool {
+        self.providers.cache().is_complete() && self.alerts.cache().is_complete()
     }
 
     fn see_provider(&mut self, change: Change<Object<ProviderSpec>>, stop: &CancellationToken) {

@@ -17,6 +17,7 @@ use super::deliver::deliver;
 use super::logins::Logins;
 use super::status;
 use crate::agent::kept::Name;
+use crate::agent::leading::Reporting;
 use crate::agent::notify::Line;
 use crate::agent::own_kinds::{NamedSecrets, Object, State};
 use crate::agent::status_write::{Refusals, StatusWrite};
@@ -42,6 +43,7 @@ pub(super) struct Provider {
     secrets: NamedSecrets,
     /// The refused writes of the status.
     refusals: Refusals,
+    reporting: Reporting,
 }
 
 /// A Provider that can send.
@@ -55,7 +57,8 @@ struct Ready {
 impl Provider {
     pub(super) fn new(context: Arc<Context>, name: Name, conditions: Vec<Condition>, fits: bool) -> Self {
         let (secrets, refusals) = (NamedSecrets::default(), Refusals::default());
-        Self { context, kind: Kind::of::<mainstay_api::Provider>(), name, conditions, fits, secrets, refusals }
+        let (kind, reporting) = (Kind::of::<mainstay_api::Provider>(), Reporting::new(&context.leads));
+        Self { context, kind, name, conditions, fits, secrets, refusals, reporting }
     }
 
     /// Runs until the task's feed is closed.
@@ -143,8 +146,8 @@ impl Provider {
         }
     }
 
-    /// Waits for a change. Writes the status if an earlier write failed. Returns `None` after the delay or if a message
-    /// was offered, and false if the Provider is gone.
+    /// Waits for a change. Writes the status if an earlier write failed, or if the agent begins to lead. Returns `None`
+    /// after the delay or if a message was offered, and false if the Provider is gone.
     async fn wait(
         &mut self,
         delay: Duration,
@@ -161,27 +164,34 @@ impl Provider {
         };
         let until = Instant::now() + delay;
         let until = self.refusals.until().map_or(until, |again| again.min(until));
-        tokio::select! {
+        let begins = tokio::select! {
             changed = input.changed() => return Some(changed.is_ok()),
             () = self.secrets.changed() => return Some(true),
-            () = offered => {}
-            () = tokio::time::sleep_until(until) => {}
-        }
-        if self.refusals.until().is_some() {
+            () = self.reporting.begins() => true,
+            () = offered => false,
+            () = tokio::time::sleep_until(until) => false,
+        };
+        if begins || self.refusals.until().is_some() {
             self.report(state, object.generation).await;
         }
         None
     }
 
-    /// Writes the status if it changed.
+    /// Writes the status if it changed and this agent leads.
     async fn report(&mut self, state: &State, generation: Option<i64>) {
+        if !self.reporting.is_on() {
+            return;
+        }
+        if self.reporting.begin() {
+            self.conditions = status::read(&self.context.cluster, &self.kind, &self.name).await;
+        }
         let new = state.conditions(&self.conditions, generation, Timestamp::now());
         if new == self.conditions {
             self.refusals.end();
             return;
         }
         let (at, patch) = ((&self.context.cluster, &self.kind), status::patch(&new, generation));
-        if !self.context.reports || self.refusals.write(at, &self.name, &patch).await != StatusWrite::Refused {
+        if self.refusals.write(at, &self.name, &patch).await != StatusWrite::Refused {
             self.conditions = new;
         }
     }
