@@ -12,7 +12,7 @@ use crate::action::offered;
 use crate::address;
 use crate::field::{text_at, time_at};
 use crate::lookup::lookups;
-use crate::remote::without_login;
+use crate::remote::shown;
 use crate::row::{FleetKind, Row, State, conditions_of};
 use crate::shown::EventRow;
 use crate::text::{MESSAGE, SHORT, plain, with_short_ids};
@@ -75,7 +75,7 @@ fn facts(page: &GitRepositoryPage<'_>) -> Markup {
     let ready = all.iter().find(|one| one.kind == "Ready");
     html! {
         dl.facts {
-            div.long { dt { "Address" } dd { (plain(&without_login(url), MESSAGE)) } }
+            div.long { dt { "Address" } dd { (plain(&shown(url), MESSAGE)) } }
             div { dt { "Authentication" } dd {
                 @if credentials.is_empty() { "none" } @else { (text("/spec/auth/type")) ", Secret " (secret(&credentials)) }
             } }
