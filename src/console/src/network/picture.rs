@@ -5,7 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::object::{Pod, Policy, Service};
+use super::object::{Pod, Policy, Port, Service};
 use super::route::{Backend, PortRef, Route, Way};
 use super::seen::{Listed, Seen, Subject};
 use mainstay_object::Key;
@@ -15,6 +15,8 @@ const FLOWS: usize = 100;
 const ROUTES: usize = 100;
 const PODS: usize = 20;
 const ARRIVALS: usize = 20;
+/// Maximum number of NetworkPolicies of a Service.
+const POLICIES: usize = 20;
 
 /// The ways of a route to one target.
 #[derive(Clone, Debug)]
@@ -54,8 +56,9 @@ pub(crate) struct Behind<'s> {
     pub(crate) not_ready: usize,
     /// The first endpoints, those that are not ready before the others.
     pub(crate) endpoints: Vec<Endpoint>,
-    /// The NetworkPolicies that select a pod of the Service.
+    /// The first NetworkPolicies that select a pod of the Service.
     pub(crate) policies: Vec<&'s Policy>,
+    pub(crate) has_more_policies: bool,
     pub(crate) problem: Option<&'static str>,
     /// Notes about what is not known.
     pub(crate) notes: Vec<String>,
@@ -104,13 +107,40 @@ pub(crate) fn picture<'s>(subject: &Subject, seen: &'s Seen) -> Picture<'s> {
     routes.sort_by_cached_key(|route| (!subject.own.contains(&route.key), route.key.clone()));
     let more_routes = routes.len().saturating_sub(ROUTES);
     routes.truncate(ROUTES);
-    let behind = Endpoints::of(subject, seen);
-    let mut flows: Vec<Flow<'s>> = services.into_iter().map(|key| flow(key, &routes, &behind)).collect();
-    flows.extend(others(subject, &routes));
-    flows.sort_by_key(|flow| !flow.is_broken());
-    let more_flows = flows.len().saturating_sub(FLOWS);
-    flows.truncate(FLOWS);
+    let ways = ways_of(&routes);
+    let ways_to = |key: &Key| ways.get(key).map_or(&[][..], Vec::as_slice);
+    let mut endpoints = Endpoints::of(subject, seen);
+    // Only the flows of the page are built.
+    let is_fine = |key: &Key| !endpoints.is_broken(key, ways_to(key));
+    let mut services: Vec<(bool, Key)> = services.into_iter().map(|key| (is_fine(&key), key)).collect();
+    services.sort_by_key(|(is_fine, _)| *is_fine);
+    let mut others = others(subject, &routes);
+    let more_flows = (services.len() + others.len()).saturating_sub(FLOWS);
+    services.truncate(FLOWS);
+    others.truncate(FLOWS - services.len());
+    for (_, key) in &services {
+        endpoints.select_policies(key);
+    }
+    let mut flows: Vec<Flow<'s>> =
+        services.into_iter().map(|(_, key)| flow(ways_to(&key), key.clone(), &endpoints)).collect();
+    flows.extend(others);
     Picture { flows, more_flows, routes: routes.len(), more_routes }
+}
+
+/// A way with its route.
+type RouteWay<'s> = (&'s Route, &'s Way);
+
+/// Returns the ways to each Service, in the order of the routes.
+fn ways_of<'s>(routes: &[&'s Route]) -> BTreeMap<&'s Key, Vec<RouteWay<'s>>> {
+    let mut all: BTreeMap<&'s Key, Vec<RouteWay<'s>>> = BTreeMap::new();
+    for route in routes.iter().copied() {
+        for way in &route.ways {
+            if let Backend::Service(to, _) = &way.backend {
+                all.entry(to).or_default().push((route, way));
+            }
+        }
+    }
+    all
 }
 
 /// Returns the Services of the application: its own, those that select one of its pods, and those that its routes name.
@@ -124,34 +154,28 @@ fn services(subject: &Subject, seen: &Seen) -> BTreeSet<Key> {
     all
 }
 
-/// Returns the flow of a Service.
-fn flow<'s>(key: Key, routes: &[&'s Route], behind: &Endpoints<'_, 's>) -> Flow<'s> {
-    let seen = behind.seen;
-    let target = match (seen.services.get(&key), seen.unread(Listed::Services, &key)) {
-        (Some(service), _) => Target::Service(service),
-        (None, None) => Target::Missing(key.clone()),
-        (None, Some(why)) => Target::Unread(key.clone(), why.to_owned()),
-    };
-    let problem = |port: &PortRef| match &target {
-        Target::Service(service) => port_problem(service, port),
-        Target::Missing(_) | Target::Unread(..) | Target::Other(_) => None,
-    };
-    let arrives = |&route: &&'s Route| {
-        let ways = route.ways.iter().filter_map(|way| match &way.backend {
-            Backend::Service(to, port) if *to == key => Some((way, problem(port))),
-            Backend::Service(..) | Backend::Other(_) => None,
-        });
-        let ways: Vec<_> = ways.collect();
-        (!ways.is_empty()).then_some(Arrivals { route, ways })
-    };
-    let mut arrivals: Vec<Arrivals<'s>> = routes.iter().filter_map(arrives).collect();
+/// Returns the flow of a Service. The routes with a problem come first.
+fn flow<'s>(ways: &[RouteWay<'s>], key: Key, endpoints: &Endpoints<'_, 's>) -> Flow<'s> {
+    let seen = endpoints.seen;
+    let service = seen.services.get(&key);
+    let mut arrivals: Vec<Arrivals<'s>> = Vec::new();
+    for &(route, way) in ways {
+        let problem = service.and_then(|service| endpoints.way_problem(service, way));
+        match arrivals.last_mut() {
+            Some(last) if std::ptr::eq(last.route, route) => last.ways.push((way, problem)),
+            _ => arrivals.push(Arrivals { route, ways: vec![(way, problem)] }),
+        }
+    }
+    arrivals.sort_by_key(|one| one.ways.iter().all(|(_, problem)| problem.is_none()));
     let more = arrivals.len().saturating_sub(ARRIVALS);
     arrivals.truncate(ARRIVALS);
-    let behind = match &target {
-        Target::Service(service) => behind.of_service(service),
-        Target::Missing(_) | Target::Unread(..) | Target::Other(_) => Behind::default(),
-    };
+    let behind = service.map(|service| endpoints.of_service(service)).unwrap_or_default();
     let note = seen.unread(Listed::Routes, &key).map(|why| format!("Not all routes are known: {why}."));
+    let target = match (service, seen.unread(Listed::Services, &key)) {
+        (Some(service), _) => Target::Service(service),
+        (None, None) => Target::Missing(key),
+        (None, Some(why)) => Target::Unread(key, why.to_owned()),
+    };
     Flow { arrivals, more, note, target, behind }
 }
 
@@ -176,26 +200,6 @@ fn others<'s>(subject: &Subject, routes: &[&'s Route]) -> Vec<Flow<'s>> {
     all.into_values().collect()
 }
 
-/// Returns why a Service has no such port.
-fn port_problem(service: &Service, port: &PortRef) -> Option<String> {
-    // A name of another host has the ports of that host.
-    if service.has_more_ports || service.is_external_name() {
-        return None;
-    }
-    match port {
-        PortRef::Unneeded => None,
-        PortRef::Absent => Some("the route names no port".to_owned()),
-        PortRef::Number(number) => {
-            let has_port = service.ports.iter().any(|one| one.number == *number);
-            (!has_port).then(|| format!("port {number} is not a port of the Service"))
-        }
-        PortRef::Name(name) => {
-            let has_port = service.ports.iter().any(|one| one.name == *name);
-            (!has_port).then(|| format!("port {name} is not a port of the Service"))
-        }
-    }
-}
-
 /// The addresses of a Service by pod and address, and whether they are ready. The same pod may be in several slices.
 type Addresses<'s> = BTreeMap<(Option<&'s Key>, &'s str), bool>;
 
@@ -204,26 +208,105 @@ struct Endpoints<'a, 's> {
     subject: &'a Subject,
     seen: &'s Seen,
     addresses: BTreeMap<&'s Key, Addresses<'s>>,
-    /// The positions of the policies that select a pod.
+    /// The names of the ports of the ready addresses of each Service.
+    ready_ports: BTreeMap<&'s Key, BTreeSet<&'s str>>,
+    /// The positions of the first policies that select a pod.
     policies: BTreeMap<&'s Key, Vec<usize>>,
 }
 
 impl<'a, 's> Endpoints<'a, 's> {
     fn of(subject: &'a Subject, seen: &'s Seen) -> Self {
         let mut addresses: BTreeMap<&'s Key, Addresses<'s>> = BTreeMap::new();
+        let mut ready_ports: BTreeMap<&'s Key, BTreeSet<&'s str>> = BTreeMap::new();
         for slice in &seen.slices {
+            let publishes = seen.services.get(&slice.service).is_some_and(|service| service.publishes_not_ready);
             let known = addresses.entry(&slice.service).or_default();
+            let mut has_ready = false;
             for one in &slice.addresses {
+                let is_ready = if publishes { one.is_serving } else { one.is_ready };
+                has_ready |= is_ready;
                 let ip = if one.pod.is_some() { "" } else { one.ip.as_str() };
-                *known.entry((one.pod.as_ref(), ip)).or_default() |= one.is_ready;
+                *known.entry((one.pod.as_ref(), ip)).or_default() |= is_ready;
+            }
+            if has_ready {
+                ready_ports.entry(&slice.service).or_default().extend(slice.ports.iter().map(String::as_str));
             }
         }
-        let selecting = |pod: &Pod| -> Vec<usize> {
-            let all = seen.policies.iter().enumerate();
-            all.filter(|(_, policy)| policy.selects(pod)).map(|(at, _)| at).collect()
+        Self { subject, seen, addresses, ready_ports, policies: BTreeMap::new() }
+    }
+
+    /// Reads which policies select the pods of a Service.
+    fn select_policies(&mut self, service: &Key) {
+        let seen = self.seen;
+        let pods = self.addresses.get(service).into_iter().flatten().filter_map(|((pod, _), _)| *pod);
+        for pod in pods.filter_map(|pod| seen.pods.get(pod)) {
+            let selecting = || {
+                let all = seen.policies.iter().enumerate().filter(|(_, policy)| policy.selects(pod));
+                // One more shows that there are further ones.
+                all.map(|(at, _)| at).take(POLICIES + 1).collect()
+            };
+            self.policies.entry(&pod.key).or_insert_with(selecting);
+        }
+    }
+
+    fn has_ready(&self, service: &Key) -> bool {
+        self.addresses.get(service).is_some_and(|all| all.values().any(|is_ready| *is_ready))
+    }
+
+    fn has_ready_port(&self, service: &Key, name: &str) -> bool {
+        self.ready_ports.get(service).is_some_and(|ports| ports.contains(name))
+    }
+
+    /// Returns whether requests to a Service do not arrive, as its flow says.
+    fn is_broken(&self, key: &Key, ways: &[RouteWay<'_>]) -> bool {
+        let Some(service) = self.seen.services.get(key) else {
+            return self.seen.unread(Listed::Services, key).is_none();
         };
-        let policies = seen.pods.values().map(|pod| (&pod.key, selecting(pod))).collect();
-        Self { subject, seen, addresses, policies }
+        self.is_without_ready(service) || ways.iter().any(|(_, way)| self.way_problem(service, way).is_some())
+    }
+
+    /// Returns whether a Service has no ready endpoint, or none for any of its ports.
+    fn is_without_ready(&self, service: &Service) -> bool {
+        if service.is_external_name() || self.seen.unread(Listed::Slices, &service.key).is_some() {
+            return false;
+        }
+        !self.has_ready(&service.key) || self.has_only_dead_ports(service)
+    }
+
+    fn has_only_dead_ports(&self, service: &Service) -> bool {
+        let mut ports = service.ports.iter();
+        !service.ports.is_empty()
+            && !service.has_more_ports
+            && ports.all(|port| !self.has_ready_port(&service.key, &port.name))
+    }
+
+    /// Returns why requests of a way do not reach a pod by their port.
+    fn way_problem(&self, service: &Service, way: &Way) -> Option<String> {
+        let Backend::Service(_, port) = &way.backend else { return None };
+        // A name of another host has the ports of that host.
+        if service.has_more_ports || service.is_external_name() {
+            return None;
+        }
+        let label = match port {
+            PortRef::Unneeded => return None,
+            PortRef::Absent => return Some("the route names no port".to_owned()),
+            PortRef::Number(number) => number.to_string(),
+            PortRef::Name(name) => name.clone(),
+        };
+        let is_it = |one: &&Port| match port {
+            PortRef::Number(number) => one.number == *number,
+            PortRef::Name(name) => one.name == *name,
+            PortRef::Absent | PortRef::Unneeded => false,
+        };
+        let mut ports = service.ports.iter().filter(is_it).peekable();
+        if ports.peek().is_none() {
+            return Some(format!("port {label} is not a port of the Service"));
+        }
+        // Without any ready pod, the Service has the problem.
+        let key = &service.key;
+        let is_known = self.seen.unread(Listed::Slices, key).is_none() && self.has_ready(key);
+        let is_dead = is_known && !ports.any(|one| self.has_ready_port(key, &one.name));
+        is_dead.then(|| format!("no ready pod for port {label}"))
     }
 
     fn workload(&self, pod: &Key) -> Option<Key> {
@@ -242,8 +325,11 @@ impl<'a, 's> Endpoints<'a, 's> {
         let not_ready = all.len() - ready;
         let positions: BTreeSet<usize> =
             all.iter().filter_map(|(pod, ..)| self.policies.get((*pod)?)).flatten().copied().collect();
-        let unread = self.seen.unread(Listed::Slices, &service.key);
-        let problem = (ready == 0 && unread.is_none()).then(|| self.without_ready(service));
+        let problem = self.is_without_ready(service).then(|| match ready {
+            0 => self.without_ready(service),
+            _ => "no ready pod for any port of the Service",
+        });
+        let has_more_policies = positions.len() > POLICIES;
         all.sort_by_key(|(.., is_ready)| *is_ready);
         let endpoint = |(pod, ip, is_ready): (Option<&Key>, &str, bool)| Endpoint {
             pod: pod.cloned(),
@@ -255,7 +341,8 @@ impl<'a, 's> Endpoints<'a, 's> {
             ready,
             not_ready,
             endpoints: all.into_iter().take(PODS).map(endpoint).collect(),
-            policies: positions.into_iter().filter_map(|at| self.seen.policies.get(at)).collect(),
+            policies: positions.into_iter().take(POLICIES).filter_map(|at| self.seen.policies.get(at)).collect(),
+            has_more_policies,
             problem,
             notes: self.notes(&service.key),
         }
@@ -314,7 +401,8 @@ mod tests {
 
     fn slice(name: &str, endpoints: Value) -> Live<'_> {
         let labels = json!({"kubernetes.io/service-name": name.split_once('/').unwrap().1});
-        let live = json!({"metadata": {"labels": labels}, "endpoints": endpoints});
+        let ports = json!([{"name": "", "port": 80}, {"name": "http", "port": 8080}]);
+        let live = json!({"metadata": {"labels": labels}, "endpoints": endpoints, "ports": ports});
         (Listed::Slices, "discovery.k8s.io", "EndpointSlice", name, live)
     }
 
@@ -430,6 +518,64 @@ mod tests {
             &[slice("shop/db", json!([endpoint("db-1", true)]))],
             "1+0 fine",
         );
+    }
+
+    #[test]
+    fn a_port_without_a_ready_pod_is_a_problem_of_its_ways() {
+        let named = |name: &str| json!({ "name": name });
+        // No pod has the port `web`.
+        let ports = json!([{"name": "http", "port": 80}, {"name": "admin", "port": 81, "targetPort": "web"}]);
+        let spec = json!({"selector": {"app": "web"}, "ports": ports});
+        let routes =
+            ingress("shop/web", &[("web", named("http")), ("web", named("admin")), ("web", json!({"number": 81}))]);
+        let objects = [routes.clone(), service("shop/web", spec), slice("shop/web", json!([endpoint("web-1", true)]))];
+        let subject = subject(&[OWN_INGRESS]);
+        let mut all = seen(&objects);
+        let of_admin = "no ready pod for port admin; no ready pod for port 81";
+        assert_eq!(shown(&picture(&subject, &all)), [format!("web[{of_admin}] > Service shop/web > 1+0 fine")]);
+        all.set_read(Listed::Slices, "shop", Some("you may not".to_owned()));
+        assert_eq!(shown(&picture(&subject, &all)), ["web[] > Service shop/web > 1+0 fine"]);
+        let dead = json!({"selector": {"app": "web"}, "ports": [{"name": "admin", "port": 81, "targetPort": "web"}]});
+        let objects = [service("shop/web", dead), slice("shop/web", json!([endpoint("web-1", true)]))];
+        let own = Subject { own: [Key::new("", "Service", Some("shop"), "web")].into(), ..Subject::default() };
+        let expected = [" > Service shop/web > 1+0 no ready pod for any port of the Service"];
+        assert_eq!(shown(&picture(&own, &seen(&objects))), expected);
+    }
+
+    #[test]
+    fn a_service_that_publishes_pods_which_are_not_ready_needs_one_that_serves() {
+        let own = Subject { own: [Key::new("", "Service", Some("shop"), "db")].into(), ..Subject::default() };
+        let check = |publishes: bool, serving: bool, expected: &str| {
+            let mut one = endpoint("db-1", true);
+            one["conditions"]["serving"] = json!(serving);
+            let spec = json!({"selector": {"app": "db"}, "publishNotReadyAddresses": publishes});
+            let all = seen(&[service("shop/db", spec), slice("shop/db", json!([one])), pod("shop/db-1", "db")]);
+            assert_eq!(shown(&picture(&own, &all)), [format!(" > Service shop/db > {expected}")]);
+        };
+        check(true, true, "1+0 fine");
+        check(true, false, "0+1 no ready pod");
+        check(false, false, "1+0 fine");
+    }
+
+    #[test]
+    fn the_policies_of_a_service_are_limited() {
+        let names: Vec<String> = (0..POLICIES + 5).map(|at| format!("shop/p{at}")).collect();
+        let policy =
+            |name| (Listed::Policies, "networking.k8s.io", "NetworkPolicy", name, json!({"spec": {"podSelector": {}}}));
+        for (count, has_more) in [(POLICIES, false), (POLICIES + 1, true), (POLICIES + 5, true)] {
+            let mut objects: Vec<Live<'_>> = names[..count].iter().map(|name| policy(name.as_str())).collect();
+            objects.extend([
+                service("shop/web", json!({"selector": {"app": "web"}})),
+                slice("shop/web", json!([endpoint("web-1", true), endpoint("web-2", true)])),
+                pod("shop/web-1", "web"),
+                pod("shop/web-2", "web"),
+            ]);
+            let all = seen(&objects);
+            let own = subject(&[("", "Service", "web")]);
+            let picture = picture(&own, &all);
+            let behind = &picture.flows[0].behind;
+            assert_eq!((behind.policies.len(), behind.has_more_policies), (POLICIES, has_more));
+        }
     }
 
     #[test]
