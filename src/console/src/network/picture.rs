@@ -108,7 +108,7 @@ pub(crate) fn picture<'s>(subject: &Subject, seen: &'s Seen) -> Picture<'s> {
     let more_routes = routes.len().saturating_sub(ROUTES);
     routes.truncate(ROUTES);
     let ways = ways_of(&routes);
-    let ways_to = |key: &Key| ways.get(key).map_or(&[][..], Vec::as_slice);
+    let ways_to = |key: &Key| ways.get(key).map(Vec::as_slice).unwrap_or_default();
     let mut endpoints = Endpoints::of(subject, seen);
     // Only the flows of the page are built.
     let is_fine = |key: &Key| !endpoints.is_broken(key, ways_to(key));
@@ -121,8 +121,7 @@ pub(crate) fn picture<'s>(subject: &Subject, seen: &'s Seen) -> Picture<'s> {
     for (_, key) in &services {
         endpoints.select_policies(key);
     }
-    let mut flows: Vec<Flow<'s>> =
-        services.into_iter().map(|(_, key)| flow(ways_to(&key), key.clone(), &endpoints)).collect();
+    let mut flows: Vec<Flow<'s>> = services.iter().map(|(_, key)| flow(ways_to(key), key, &endpoints)).collect();
     flows.extend(others);
     Picture { flows, more_flows, routes: routes.len(), more_routes }
 }
@@ -155,9 +154,9 @@ fn services(subject: &Subject, seen: &Seen) -> BTreeSet<Key> {
 }
 
 /// Returns the flow of a Service. The routes with a problem come first.
-fn flow<'s>(ways: &[RouteWay<'s>], key: Key, endpoints: &Endpoints<'_, 's>) -> Flow<'s> {
+fn flow<'s>(ways: &[RouteWay<'s>], key: &Key, endpoints: &Endpoints<'_, 's>) -> Flow<'s> {
     let seen = endpoints.seen;
-    let service = seen.services.get(&key);
+    let service = seen.services.get(key);
     let mut arrivals: Vec<Arrivals<'s>> = Vec::new();
     for &(route, way) in ways {
         let problem = service.and_then(|service| endpoints.way_problem(service, way));
@@ -170,11 +169,11 @@ fn flow<'s>(ways: &[RouteWay<'s>], key: Key, endpoints: &Endpoints<'_, 's>) -> F
     let more = arrivals.len().saturating_sub(ARRIVALS);
     arrivals.truncate(ARRIVALS);
     let behind = service.map(|service| endpoints.of_service(service)).unwrap_or_default();
-    let note = seen.unread(Listed::Routes, &key).map(|why| format!("Not all routes are known: {why}."));
-    let target = match (service, seen.unread(Listed::Services, &key)) {
+    let note = seen.unread(Listed::Routes, key).map(|why| format!("Not all routes are known: {why}."));
+    let target = match (service, seen.unread(Listed::Services, key)) {
         (Some(service), _) => Target::Service(service),
-        (None, None) => Target::Missing(key),
-        (None, Some(why)) => Target::Unread(key, why.to_owned()),
+        (None, None) => Target::Missing(key.clone()),
+        (None, Some(why)) => Target::Unread(key.clone(), why.to_owned()),
     };
     Flow { arrivals, more, note, target, behind }
 }
@@ -528,7 +527,7 @@ mod tests {
         let spec = json!({"selector": {"app": "web"}, "ports": ports});
         let routes =
             ingress("shop/web", &[("web", named("http")), ("web", named("admin")), ("web", json!({"number": 81}))]);
-        let objects = [routes.clone(), service("shop/web", spec), slice("shop/web", json!([endpoint("web-1", true)]))];
+        let objects = [routes, service("shop/web", spec), slice("shop/web", json!([endpoint("web-1", true)]))];
         let subject = subject(&[OWN_INGRESS]);
         let mut all = seen(&objects);
         let of_admin = "no ready pod for port admin; no ready pod for port 81";
