@@ -17,7 +17,7 @@ pub(super) async fn keeper(session: &Session, key: &Key, live: &Value) -> Option
         }
         Ok(Trace { notes, .. }) if notes.is_empty() => None,
         // Without all inventories, the label decides.
-        Ok(Trace { notes, .. }) => of_label(live, notes.first().map_or("", String::as_str)),
+        Ok(Trace { notes, .. }) => of_label(live, &notes.join("; ")),
         Err(why) => of_label(live, &why),
     }
 }
