@@ -6,21 +6,16 @@ use serde_json::{Map, Value, json};
 
 use crate::filter::Query;
 use crate::form::{EditForm, ObjectForm, Suggested, line, lines, new, set};
+use crate::function_rows::{
+    EMPTY_MOUNTS, EMPTY_ROWS, MOUNTS, MountRow, VARIABLES, VariableRow, entry, mount_entry, mounts, sent_mounts,
+    sent_variables, variables,
+};
 use crate::git_place::GitPlace;
 use crate::readers::Readers;
 use crate::remote::hide_login;
 use crate::row::FleetKind;
-use crate::shown::{VariableValue, variable};
 use crate::source::is_git;
 use mainstay_api::names;
-
-/// Maximum number of variables in a form, and the number of empty rows for further ones.
-pub(crate) const VARIABLES: usize = 200;
-const EMPTY_ROWS: usize = 3;
-
-/// Maximum number of Secrets as files in a form, and the number of empty rows for further ones.
-pub(crate) const MOUNTS: usize = 50;
-const EMPTY_MOUNTS: usize = 2;
 
 /// CPU and memory of each pod: the name of the field in the form, its label, and its two names in `spec.resources`.
 pub(crate) const AMOUNTS: [(&str, &str, [&str; 2]); 4] = [
@@ -29,48 +24,6 @@ pub(crate) const AMOUNTS: [(&str, &str, [&str; 2]); 4] = [
     ("limit-cpu", "CPU, at most", ["limits", "cpu"]),
     ("limit-memory", "Memory, at most", ["limits", "memory"]),
 ];
-
-/// The origin of a variable's value, by its word in the form.
-pub(crate) const ORIGINS: [(&str, &str); 3] =
-    [("value", "value"), ("Secret", "key of a Secret"), ("ConfigMap", "key of a ConfigMap")];
-/// The words for a field of the pod and for an unknown origin, which the form keeps and does not change.
-pub(crate) const FIELD: &str = "field";
-pub(crate) const UNKNOWN: &str = "unknown";
-
-/// A variable.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct VariableRow {
-    pub(crate) name: String,
-    /// The origin of the value: a word of [`ORIGINS`], [`FIELD`], or [`UNKNOWN`].
-    pub(crate) origin: String,
-    /// The value, or the object and its key as `NAME/KEY`.
-    pub(crate) value: String,
-    /// The position of the variable in the live object; `None` for a new one.
-    pub(crate) at: Option<usize>,
-}
-
-impl VariableRow {
-    /// Returns whether the row has the same fields as a row of the live object.
-    fn is_same(&self, live: &Self) -> bool {
-        (&self.name, &self.origin, &self.value) == (&live.name, &live.origin, &live.value)
-    }
-}
-
-/// A Secret whose keys are files.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct MountRow {
-    pub(crate) secret: String,
-    /// The directory in the container.
-    pub(crate) directory: String,
-    /// The position in the live object; `None` for a new one.
-    pub(crate) at: Option<usize>,
-}
-
-impl MountRow {
-    fn is_same(&self, live: &Self) -> bool {
-        (&self.secret, &self.directory) == (&live.secret, &live.directory)
-    }
-}
 
 /// The fields, as the user wrote them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -107,13 +60,6 @@ impl ObjectForm for FunctionFields {
     fn read(form: &Query) -> Self {
         let one = |name: &str| line(form.get(name));
         let many = |name: &str| lines(form.all(name).next().unwrap_or_default());
-        let rows = form.all("env-name").zip(form.all("env-origin")).zip(form.all("env-value"));
-        let row = |(((name, origin), value), at): (((&str, &str), &str), Option<usize>)| VariableRow {
-            name: line(name),
-            origin: line(origin),
-            value: lines(value),
-            at,
-        };
         Self {
             name: one("name"),
             runtime: one("runtime"),
@@ -124,19 +70,9 @@ impl ObjectForm for FunctionFields {
             least: one("least"),
             most: one("most"),
             preset: one("preset"),
-            variables: rows
-                .zip(positions(form, "env-at"))
-                .map(row)
-                .filter(|row| !(row.name.is_empty() && row.value.is_empty()))
-                .collect(),
+            variables: sent_variables(form),
             amounts: AMOUNTS.map(|(name, _, _)| one(name)),
-            mounts: form
-                .all("mount-secret")
-                .zip(form.all("mount-directory"))
-                .zip(positions(form, "mount-at"))
-                .map(|((secret, directory), at)| MountRow { secret: line(secret), directory: line(directory), at })
-                .filter(|row| !(row.secret.is_empty() && row.directory.is_empty()))
-                .collect(),
+            mounts: sent_mounts(form),
             labels: many("labels"),
             git: GitPlace::read(one),
         }
@@ -182,7 +118,11 @@ impl ObjectForm for FunctionFields {
             }
         }
         if self.variables != before.variables {
-            let all = self.variables.iter().map(|row| entry(row, &before, &wanted)).collect::<Result<Vec<_>, _>>()?;
+            let all = self
+                .variables
+                .iter()
+                .map(|row| entry(row, &before.variables, &wanted))
+                .collect::<Result<Vec<_>, _>>()?;
             set(&mut wanted, "/spec/env", (!all.is_empty()).then(|| json!(all)));
         }
         self.set_pod_fields(&before, &mut wanted)?;
@@ -215,18 +155,6 @@ impl EditForm for FunctionFields {
     fn of(function: &Value) -> Self {
         let text = |pointer: &str| function.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
         let number = |pointer: &str| function.pointer(pointer).and_then(Value::as_i64).map(|number| number.to_string());
-        let row = |(at, one): (usize, &Value)| {
-            let variable = variable(one);
-            let (origin, value) = match variable.value {
-                VariableValue::Plain(_) if one.get("valueFrom").is_some_and(|from| !from.is_null()) => {
-                    (UNKNOWN, String::new())
-                }
-                VariableValue::Plain(_) => ("value", lines(one["value"].as_str().unwrap_or_default())),
-                VariableValue::KeyOf { kind, name, key } => (kind, format!("{name}/{key}")),
-                VariableValue::Field(path) => (FIELD, path),
-            };
-            VariableRow { name: line(&variable.name), origin: origin.to_owned(), value, at: Some(at) }
-        };
         Self {
             name: line(text("/metadata/name")),
             runtime: line(text("/spec/runtime")),
@@ -237,7 +165,7 @@ impl EditForm for FunctionFields {
             least: number("/spec/minReplicas").unwrap_or_default(),
             most: number("/spec/maxReplicas").unwrap_or_default(),
             preset: line(text(&preset_pointer(function))),
-            variables: entries(function, "env", VARIABLES).iter().enumerate().map(row).collect(),
+            variables: variables(function),
             amounts: AMOUNTS.map(|(_, _, [part, name])| {
                 match function.pointer(&format!("/spec/resources/{part}/{name}")) {
                     Some(Value::String(amount)) => line(amount),
@@ -245,7 +173,7 @@ impl EditForm for FunctionFields {
                     _ => String::new(),
                 }
             }),
-            mounts: entries(function, "secretMounts", MOUNTS).iter().enumerate().map(mount).collect(),
+            mounts: mounts(function),
             labels: labels_text(function),
             git: GitPlace::default(),
         }
@@ -265,8 +193,7 @@ impl EditForm for FunctionFields {
 impl FunctionFields {
     /// Returns the rows of the form: the variables and empty rows for further ones.
     pub(crate) fn rows(&self) -> Vec<VariableRow> {
-        let empty = (0..EMPTY_ROWS).map(|_| VariableRow { origin: "value".to_owned(), ..VariableRow::default() });
-        self.variables.iter().cloned().chain(empty).collect()
+        self.variables.iter().cloned().chain((0..EMPTY_ROWS).map(|_| VariableRow::empty())).collect()
     }
 
     /// Returns the rows for Secrets as files, with empty rows for further ones.
@@ -313,7 +240,7 @@ impl FunctionFields {
             }
         }
         if self.mounts != before.mounts {
-            let all = self.mounts.iter().map(|row| mount_entry(row, before, wanted));
+            let all = self.mounts.iter().map(|row| mount_entry(row, &before.mounts, wanted));
             let all = all.collect::<Result<Vec<_>, _>>()?;
             set(wanted, "/spec/secretMounts", (!all.is_empty()).then(|| json!(all)));
         }
@@ -339,48 +266,6 @@ fn labels_text(function: &Value) -> String {
     lines(&all.collect::<Vec<_>>().join("\n"))
 }
 
-fn mount((at, one): (usize, &Value)) -> MountRow {
-    let text = |name: &str| line(one.get(name).and_then(Value::as_str).unwrap_or_default());
-    MountRow { secret: text("secretName"), directory: text("mountPath"), at: Some(at) }
-}
-
-/// Returns the positions of rows in the live object. A form without them has new rows only.
-fn positions<'q>(form: &'q Query, name: &'q str) -> impl Iterator<Item = Option<usize>> + use<'q> {
-    form.all(name).map(|at| at.parse::<usize>().ok()).chain(std::iter::repeat(None))
-}
-
-/// Returns the position of the live row that has the fields of a row. The live object may have changed since the form.
-fn unchanged<T>(live: &[T], own: Option<usize>, is_same: impl Fn(&T) -> bool) -> Option<usize> {
-    own.filter(|at| live.get(*at).is_some_and(&is_same)).or_else(|| live.iter().position(is_same))
-}
-
-/// Returns a Secret as files: the live one with the changed fields, or a new one.
-fn mount_entry(row: &MountRow, before: &FunctionFields, live: &Value) -> Result<Value, String> {
-    let all = entries(live, "secretMounts", MOUNTS);
-    if let Some(at) = unchanged(&before.mounts, row.at, |one| row.is_same(one)) {
-        return Ok(all[at].clone());
-    }
-    if row.secret.is_empty() || !row.directory.starts_with('/') {
-        return Err("Secrets as files: write the name of a Secret, and a directory such as /etc/tls.".to_owned());
-    }
-    let own = row.at.and_then(|at| Some((all.get(at)?, before.mounts.get(at)?)));
-    let mut mount = own.map(|(live, _)| live.clone()).filter(Value::is_object).unwrap_or_else(|| json!({}));
-    if own.is_none_or(|(_, before)| before.secret != row.secret) {
-        set(&mut mount, "/secretName", Some(json!(row.secret)));
-    }
-    if own.is_none_or(|(_, before)| before.directory != row.directory) {
-        set(&mut mount, "/mountPath", Some(json!(row.directory)));
-    }
-    Ok(mount)
-}
-
-/// Returns the entries of a list of a Function, as many as a form has.
-fn entries<'f>(function: &'f Value, list: &str, most: usize) -> &'f [Value] {
-    let all = function.pointer(&format!("/spec/{list}")).and_then(Value::as_array);
-    let all = all.map(Vec::as_slice).unwrap_or_default();
-    &all[..all.len().min(most)]
-}
-
 /// Returns the place of the preset of CPU and memory: the field if it is set, and the label otherwise.
 fn preset_pointer(function: &Value) -> String {
     if function.pointer("/spec/profile").is_some_and(Value::is_string) {
@@ -389,59 +274,11 @@ fn preset_pointer(function: &Value) -> String {
     format!("/metadata/labels/{}", names::FUNCTION_RESOURCES_PRESET.replace('/', "~1"))
 }
 
-/// Returns a variable of the object: the live one with the changed fields, or a new one.
-fn entry(row: &VariableRow, before: &FunctionFields, live: &Value) -> Result<Value, String> {
-    let all = entries(live, "env", VARIABLES);
-    if let Some(at) = unchanged(&before.variables, row.at, |one| row.is_same(one)) {
-        return Ok(all[at].clone());
-    }
-    let name = &row.name;
-    if name.is_empty() {
-        return Err("A variable has a value and no name.".to_owned());
-    }
-    let own = row.at.and_then(|at| Some((all.get(at)?, before.variables.get(at)?)));
-    if own.is_some_and(|(_, before)| before.origin == UNKNOWN) {
-        return Err(format!("Variable {name}: this form does not know its origin. Change the manifest."));
-    }
-    let mut one = own.map(|(live, _)| live.clone()).filter(Value::is_object).unwrap_or_else(|| json!({}));
-    if own.is_none_or(|(_, before)| before.name != row.name) {
-        set(&mut one, "/name", Some(json!(name)));
-    }
-    let has_origin = own.is_some_and(|(_, before)| before.origin == row.origin);
-    if !(has_origin && own.is_some_and(|(_, before)| before.value == row.value)) {
-        set_value(&mut one, row, has_origin)?;
-    }
-    Ok(one)
-}
-
-/// Sets the value of a variable. With the same origin as before, the other fields of the origin stay.
-fn set_value(one: &mut Value, row: &VariableRow, has_origin: bool) -> Result<(), String> {
-    let name = &row.name;
-    let (field, kind) = match row.origin.as_str() {
-        "value" => {
-            set(one, "/valueFrom", None);
-            set(one, "/value", Some(json!(row.value)));
-            return Ok(());
-        }
-        "Secret" => ("secretKeyRef", "Secret"),
-        "ConfigMap" => ("configMapKeyRef", "ConfigMap"),
-        _ => return Err(format!("Variable {name}: a field of the pod cannot be changed here. Change the manifest.")),
-    };
-    let parts = row.value.trim().split_once('/').filter(|(object, key)| !object.is_empty() && !key.is_empty());
-    let (object, key) = parts.ok_or_else(|| format!("Variable {name}: write the {kind} and its key as NAME/KEY."))?;
-    if !has_origin {
-        set(one, "/value", None);
-        set(one, "/valueFrom", Some(json!({})));
-    }
-    set(one, &format!("/valueFrom/{field}/name"), Some(json!(object)));
-    set(one, &format!("/valueFrom/{field}/key"), Some(json!(key)));
-    Ok(())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::form::{keeper_of_label, manifest, patch};
+    use crate::function_rows::UNKNOWN;
 
     fn live() -> Value {
         json!({

@@ -50,7 +50,8 @@ pub(crate) fn without_login(address: &str) -> Option<String> {
     let (has_user, host) = authority.rsplit_once('@').map_or((false, authority), |(_, host)| (true, host));
     // A login with a slash ends the authority too early.
     let is_cut_login = path.contains('@') && (has_user || !host.contains('.'));
-    if is_cut_login || !(is_host(host) || host.is_empty() && scheme.eq_ignore_ascii_case("file")) {
+    let is_local = host.is_empty() && scheme.eq_ignore_ascii_case("file");
+    if is_cut_login || !is_local && !is_host(host) {
         return None;
     }
     Some(format!("{scheme}://{host}{}", without_query(path)))

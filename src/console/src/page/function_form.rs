@@ -3,7 +3,8 @@
 use maud::{Markup, html};
 
 use super::form::{FormFields, FormPage, code_field, name_field, suggesting_field, text_field};
-use crate::function_form::{AMOUNTS, FIELD, FunctionFields, MountRow, ORIGINS, UNKNOWN, VariableRow};
+use crate::function_form::{AMOUNTS, FunctionFields};
+use crate::function_rows::{FIELD, MountRow, ORIGINS, UNKNOWN, VariableRow};
 use crate::git_place::{GIT, GitPlace, LOGINS, PLACES};
 use crate::source::is_git;
 
