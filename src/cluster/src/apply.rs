@@ -179,7 +179,8 @@ impl Cluster {
         self.write(call.with(Method::PATCH, MERGE_PATCH, patch.to_string())).await
     }
 
-    /// Same as `patch_merge` for an object itself. The response is not parsed, so that it takes little memory.
+    /// Same as `patch_merge` for an object itself. The response is not parsed, so that it takes little memory. A successful
+    /// response may have any size.
     pub async fn send_merge(
         &self,
         kind: &Kind,
@@ -189,7 +190,10 @@ impl Cluster {
     ) -> Result<(), Error> {
         let mut call = Call::object(Attempt::Patch, Verb::Patch, kind, namespace, name, None)?;
         own_write(&mut call, Persistence::Kept);
-        self.ask(&call.with(Method::PATCH, MERGE_PATCH, patch.to_string())).await.map(drop)
+        match self.ask(&call.with(Method::PATCH, MERGE_PATCH, patch.to_string())).await {
+            Err(error) if !error.is_of_size() => Err(error),
+            _ => Ok(()),
+        }
     }
 
     /// Applies a JSON merge patch to an object with this field manager as the owner of the changed fields. Returns it as

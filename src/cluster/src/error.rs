@@ -303,6 +303,12 @@ impl Error {
     /// Whether a failed write may have been carried out.
     pub fn is_outcome_unknown(&self) -> bool {
         matches!(&*self.cause, Cause::TimedOut(_) | Cause::Unreachable(_) | Cause::Unreadable { .. })
+            || self.is_of_size()
+    }
+
+    /// Whether a successful response was not read to its end, because it exceeds the limits. A refusal is read in part instead.
+    pub(super) fn is_of_size(&self) -> bool {
+        matches!(&*self.cause, Cause::TooLarge(_) | Cause::TooManyValues(_))
     }
 }
 

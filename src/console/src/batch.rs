@@ -88,7 +88,7 @@ pub(crate) enum Requested {
     Suspended,
     /// Nothing was changed, for this reason.
     Refused(String),
-    /// The API server has not responded, so the request may be done.
+    /// No response of the API server arrived, so the request may be done.
     Unknown,
 }
 

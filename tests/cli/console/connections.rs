@@ -1,15 +1,30 @@
 //! Limits of requests, of streams and of calls, which keep their connections: no group of users takes those of all others.
 
+use std::time::Duration;
+
 use futures::future::join_all;
-use mainstay_testkit::world::NAMESPACE;
+use mainstay_testkit::{PATIENCE, world::NAMESPACE};
 use reqwest::Method;
-use tokio::{io::AsyncWriteExt as _, net::TcpStream};
+use tokio::{io::AsyncWriteExt as _, net::TcpStream, time};
 
 use super::{
     FORM, READS,
     calls::{CALLS, serving_with},
-    users::{ELSEWHERE, URL, Users},
+    users::{Console, ELSEWHERE, URL, Users},
 };
+
+/// Interval between attempts until a condition holds.
+const PAUSE: Duration = Duration::from_millis(50);
+
+/// Tries until a condition holds.
+async fn until(what: &str, is_met: impl AsyncFn() -> bool) {
+    let met = async {
+        while !is_met().await {
+            time::sleep(PAUSE).await;
+        }
+    };
+    time::timeout(PATIENCE, met).await.unwrap_or_else(|_| panic!("not in time: {what}"));
+}
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_accounts_of_a_namespace_leave_streams_to_others() {
@@ -37,9 +52,7 @@ async fn the_accounts_of_a_namespace_leave_streams_to_others() {
     assert_eq!(stream(&other).await.unwrap().status(), 200);
     // A closed stream makes room.
     drop(open);
-    while stream(&late).await.unwrap().status() == 429 {
-        tokio::task::yield_now().await;
-    }
+    until("a stream is free", async || stream(&late).await.unwrap().status() == 200).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -57,7 +70,7 @@ async fn a_session_waits_for_the_responses_of_few_calls() {
     };
     let waiting = join_all((0..4).map(|_| call(&first, &own, "/wait")));
     let released = async {
-        while !call(&second, &other, "/").await.text.contains("waiting&quot;: 4") {}
+        until("four calls wait", async || call(&second, &other, "/").await.text.contains("waiting&quot;: 4")).await;
         let refused = call(&first, &own, "/fifth").await;
         assert_eq!(refused.code, 429, "{}", refused.text);
         for text in ["waits for the responses of other calls", "value=\"/fifth\""] {
@@ -65,7 +78,8 @@ async fn a_session_waits_for_the_responses_of_few_calls() {
         }
         assert_eq!(call(&second, &other, "/release").await.code, 200);
     };
-    let (answers, ()) = tokio::join!(waiting, released);
+    let both = async { tokio::join!(waiting, released) };
+    let (answers, ()) = time::timeout(PATIENCE, both).await.expect("the calls end");
     for answer in answers {
         assert!(answer.code == 200 && answer.text.contains("Response: "), "{}", answer.text);
     }
@@ -86,20 +100,21 @@ async fn a_session_that_ends_does_not_wait_for_its_call() {
         console.post(&page, cookie, &fields).await
     };
     let ended = async {
-        while !call(&second, &other, "/").await.text.contains("waiting&quot;: 1") {}
+        until("the call waits", async || call(&second, &other, "/").await.text.contains("waiting&quot;: 1")).await;
         assert_eq!(console.post("/sign-out", &first, &[("csrf", &own)]).await.code, 303);
     };
-    let (answer, ()) = tokio::join!(call(&first, &own, "/wait"), ended);
+    let both = async { tokio::join!(call(&first, &own, "/wait"), ended) };
+    let (answer, ()) = time::timeout(PATIENCE, both).await.expect("the call ends with its session");
     assert_eq!(answer.code, 401, "{}", answer.text);
     assert!(answer.text.contains("check whether the form had its effect"), "{}", answer.text);
     assert_eq!(call(&second, &other, "/release").await.code, 200);
 }
 
 /// Begins a form of a session, whose body does not arrive.
-async fn slow_form(address: &str, cookie: &str) -> TcpStream {
+async fn slow_form(address: &str, path: &str, cookie: &str) -> TcpStream {
     let host = URL.strip_prefix("https://").unwrap();
     let head = format!(
-        "POST /act HTTP/1.1\r\nHost: {host}\r\nOrigin: {URL}\r\nCookie: {cookie}\r\nContent-Type: \
+        "POST {path} HTTP/1.1\r\nHost: {host}\r\nOrigin: {URL}\r\nCookie: {cookie}\r\nContent-Type: \
          application/x-www-form-urlencoded\r\nContent-Length: 100\r\n\r\na"
     );
     let mut stream = TcpStream::connect(address).await.unwrap();
@@ -107,31 +122,49 @@ async fn slow_form(address: &str, cookie: &str) -> TcpStream {
     stream
 }
 
+/// Sends forms to a path until a page of another session of the namespace is refused. The forms to sign out wait, too.
+async fn only_own_requests_are_refused(users: &Users, console: &Console, path: &str) {
+    let account = |namespace: &str, name: &str| {
+        let name = format!("{name}-{}", path.trim_start_matches('/'));
+        users.account(namespace, &name, READS)
+    };
+    let slow = console.sign_in(&account(NAMESPACE, "slow")).await;
+    let same = console.sign_in(&account(NAMESPACE, "same")).await;
+    let other = console.sign_in(&account(ELSEWHERE, "other")).await;
+    let csrf = console.get("/", &same).await.field("csrf");
+    let full = async {
+        let mut forms = Vec::new();
+        loop {
+            for _ in 0..68 {
+                forms.push(slow_form(&console.address, path, &slow).await);
+            }
+            let (page, form) = (console.get("/", &same).await, console.post("/act", &same, &[("csrf", &csrf)]).await);
+            if page.code != 200 && form.code == 503 {
+                break (forms, page, form);
+            }
+            time::sleep(PAUSE).await;
+        }
+    };
+    let (forms, page, form) = time::timeout(PATIENCE, full).await.expect("the requests of the namespace are refused");
+    assert_eq!(page.code, 503, "{path}: {}", page.text);
+    assert!(page.headers.contains_key("retry-after") && page.headers.contains_key("refresh"), "{path}");
+    for (answer, what) in [(&page, "again later"), (&form, "Go back, and send the form again")] {
+        assert!(answer.text.contains("ServiceAccounts of your namespace"), "{path}: {}", answer.text);
+        assert!(answer.text.contains(what), "{path}: {}", answer.text);
+    }
+    assert!(!form.headers.contains_key("refresh"), "{path}");
+    assert_eq!(console.get("/", &other).await.code, 200, "{path}");
+    // Requests whose clients have gone make way for others.
+    drop(forms);
+    until("a page is served", async || console.get("/", &same).await.code == 200).await;
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_accounts_of_a_namespace_leave_requests_to_others() {
     let users = Users::new().await;
     users.namespace(ELSEWHERE);
     let console = users.console(FORM).await;
-    let slow = console.sign_in(&users.account(NAMESPACE, "slow", READS)).await;
-    let same = console.sign_in(&users.account(NAMESPACE, "same", READS)).await;
-    let other = console.sign_in(&users.account(ELSEWHERE, "other", READS)).await;
-    let mut forms = Vec::new();
-    let refused = loop {
-        for _ in 0..64 {
-            forms.push(slow_form(&console.address, &slow).await);
-        }
-        let answer = console.get("/", &same).await;
-        if answer.code != 200 {
-            break answer;
-        }
-    };
-    assert_eq!(refused.code, 503, "{}", refused.text);
-    assert!(refused.headers.contains_key("retry-after") && refused.headers.contains_key("refresh"));
-    assert!(refused.text.contains("ServiceAccounts of your namespace"), "{}", refused.text);
-    assert_eq!(console.get("/", &other).await.code, 200);
-    // Requests whose clients have gone make way for others.
-    drop(forms);
-    while console.get("/", &same).await.code == 503 {
-        tokio::task::yield_now().await;
+    for path in ["/act", "/sign-out"] {
+        only_own_requests_are_refused(&users, &console, path).await;
     }
 }

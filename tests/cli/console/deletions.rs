@@ -55,13 +55,6 @@ fn function(users: &Users, metadata: Value) -> Value {
     users.world.create(FUNCTIONS.0, FUNCTIONS.1, NAMESPACE, object)
 }
 
-fn repository(users: &Users, name: &str) {
-    let spec = json!({"url": "https://git.example.com/team/shop.git"});
-    let object =
-        json!({"apiVersion": REPOSITORIES.0, "kind": "GitRepository", "metadata": {"name": name}, "spec": spec});
-    users.world.create(REPOSITORIES.0, REPOSITORIES.1, NAMESPACE, object);
-}
-
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_object_is_deleted_after_a_question_that_names_what_goes_with_it() {
     let users = Users::new().await;
@@ -73,7 +66,6 @@ async fn an_object_is_deleted_after_a_question_that_names_what_goes_with_it() {
         "spec": {"ports": [{"port": 80}], "selector": labels},
     });
     users.world.create("v1", "services", NAMESPACE, service);
-    repository(&users, "repo");
     users.sync(NAMESPACE, "demo");
     users.world.define(of_stream("apirules.gateway.kyma-project.io", EXPOSURE));
     let strategies = json!([{"handler": "noop"}]);

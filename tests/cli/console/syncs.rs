@@ -75,8 +75,14 @@ async fn the_page_before_a_sync_shows_deviations_and_decisions() {
         assert!(page.text.contains(part), "{part}: {}", page.text);
     }
     assert!(!page.text.contains("<img") && !page.text.contains("\" checked"), "{}", page.text);
-    // Without the field, the window stays.
+    // A link does not choose it. The page that asks again after a wrong form keeps the choice.
+    let link = console.get(&page_of("sync", &format!("&override-window={commit}")), &writer).await.text;
+    assert!(link.contains("name=\"override-window\"") && !link.contains("\" checked"), "{link}");
     let csrf = page.field("csrf");
+    let wrong = [("csrf", &*csrf), ("override-window", &*commit), ("for", "1h")];
+    let again = act(&console, &writer, "sync", &wrong).await;
+    assert!(again.code == 422 && again.text.contains("\" checked"), "{}: {}", again.code, again.text);
+    // Without the field, the window stays.
     assert_eq!(act(&console, &writer, "sync", &[("csrf", &csrf)]).await.code, 200);
     let written = annotations(&users, NAMESPACE, "demo");
     assert!(written[REQUESTED].is_string() && written.get("mainstay.dev/override-window").is_none(), "{written}");
@@ -226,7 +232,9 @@ async fn all_shown_git_syncs_are_synced_with_the_permissions_of_the_user() {
     fields.push(("csrf", &csrf));
     let sent = console.post("/sync", &cookie, &fields).await;
     assert_eq!(sent.code, 409, "{}", sent.text);
-    for part in ["Requested for 2 of 4 GitSyncs", "asleep</a>: it is suspended", "foreign</a>: ", "forbidden"] {
+    for part in
+        ["Requested for 2 of 4 GitSyncs", "asleep</a>: it is suspended", "foreign</a>: ", "cannot patch resource"]
+    {
         assert!(sent.text.contains(part), "{part}: {}", sent.text);
     }
     for name in ["first", "second"] {

@@ -39,6 +39,25 @@ async fn applies_with_manager_force_and_strict_validation() {
 }
 
 #[tokio::test]
+async fn a_patch_whose_successful_response_is_too_large_is_written() {
+    let (cluster, mut server) = fake::cluster();
+    let (kind, patch) = (config_maps(), json!({ "metadata": { "annotations": { "a": "b" } } }));
+    let large = "x".repeat(cluster.0.limits.bytes + 1);
+    for (code, is_written) in [(200, true), (403, false)] {
+        let (written, sent) = tokio::join!(cluster.send_merge(&kind, Some("a"), "b", &patch), async {
+            let asked = server.next().await;
+            assert!(asked.line().starts_with(&format!("PATCH {ONE}")), "{}", asked.line());
+            asked.text(code, &large).await
+        });
+        assert_eq!((sent, written.is_ok()), (patch.clone(), is_written));
+    }
+    let (written, ()) = tokio::join!(cluster.send_merge(&kind, Some("a"), "b", &patch), async {
+        server.next().await.cut();
+    });
+    assert!(written.expect_err("a broken connection").is_outcome_unknown());
+}
+
+#[tokio::test]
 async fn an_unforced_apply_says_nothing_of_force() {
     let (cluster, mut server) = fake::cluster();
     let kind = config_maps();

@@ -91,14 +91,14 @@ fn back(asked: &Asked) -> String {
     address::of_object(object.as_ref().unwrap_or(&asked.key))
 }
 
-/// Returns the page about the result.
+/// Returns the page about the result. An error says whether something was changed.
 pub(crate) fn outcome(asked: &Asked, result: &Result<(), String>) -> Markup {
     html! {
         (place(&asked.key))
         h1 { (asked.action.label()) ": " (name(&asked.key)) }
         @match result {
             Ok(()) => p role="status" { (asked.action.result(&asked.key)) },
-            Err(why) => p.note role="alert" { "Nothing was changed: " (why) },
+            Err(why) => p.note role="alert" { (why) },
         }
         p { a href=(back(asked)) { "Back to the object" } }
     }

@@ -77,7 +77,8 @@ fn left_out(batch: &Batch, rights: &[(Key, Right)]) -> Markup {
 /// Returns the page with the result of each GitSync.
 pub(crate) fn requested(results: &[(Key, Requested)]) -> Markup {
     let done = || results.iter().filter(|(_, result)| *result == Requested::Done);
-    let failed = || results.iter().filter(|(_, result)| *result != Requested::Done);
+    let unknown = || results.iter().filter(|(_, result)| *result == Requested::Unknown);
+    let failed = || results.iter().filter(|(_, result)| !matches!(result, Requested::Done | Requested::Unknown));
     html! {
         (place("/"))
         h1 { "Sync all shown" }
@@ -85,6 +86,10 @@ pub(crate) fn requested(results: &[(Key, Requested)]) -> Markup {
         @if failed().next().is_some() {
             h2 { "Not requested" }
             ul { @for (key, result) in failed() { li { (name(key)) ": " (reason(result)) } } }
+        }
+        @if unknown().next().is_some() {
+            h2 { "Outcome unknown" }
+            ul { @for (key, result) in unknown() { li { (name(key)) ": " (reason(result)) } } }
         }
         @if done().next().is_some() {
             h2 { "Requested" }
@@ -100,7 +105,7 @@ fn reason(result: &Requested) -> Markup {
             Requested::Done => "requested",
             Requested::Suspended => "it is suspended",
             Requested::Refused(why) => (parts::coded(why)),
-            Requested::Unknown => "the API server has not responded in time, so the request may have been written; its page shows whether it was handled",
+            Requested::Unknown => "no response of the API server arrived in time, so the request may have been written; its page shows whether it was handled",
         }
     }
 }
@@ -158,5 +163,7 @@ mod tests {
             assert!(text.contains(part), "{part}: {text}");
         }
         assert!(!requested(&results[..1]).into_string().contains("Not requested"));
+        let unknown = requested(&results[3..]).into_string();
+        assert!(unknown.contains("Outcome unknown") && !unknown.contains("Not requested"), "{unknown}");
     }
 }

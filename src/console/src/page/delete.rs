@@ -218,7 +218,7 @@ pub(crate) fn deleted(asked: &Asked, result: &Result<Removal, String>) -> Markup
             Ok(Removal::Terminating(waits)) => {
                 p role="status" { "Terminating: the object is gone when its finalizers are removed: " (plain(&waits.finalizers.join(", "), MESSAGE)) "." }
             },
-            Err(why) => p.note role="alert" { "Nothing was deleted: " (why) },
+            Err(why) => p.note role="alert" { (why) },
         }
         @if !matches!(result, Ok(Removal::Gone | Removal::Absent)) { p { a href=(address::of_object(&asked.key)) { "Back to the object" } } }
         p { a href="/" { "Back to the fleet" } }

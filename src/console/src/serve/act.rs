@@ -13,6 +13,7 @@ use super::page_memory::Heavy;
 use super::pages::{heavy, keeping, query, room, tree_of};
 use super::read::{self, Found};
 use super::session::{Its, Session};
+use super::unwritten::{nothing_changed, unwritten};
 use super::watched::said;
 use super::{answer, delete};
 use crate::action::Action;
@@ -39,7 +40,9 @@ pub(super) async fn confirm(Extension(session): Its, uri: Uri) -> Response {
     match Asked::of(&query(&uri)) {
         Err(why) => answer::message(StatusCode::BAD_REQUEST, "Wrong address", why),
         Ok(asked) if asked.action == Action::Delete => delete::confirm(&session, &asked).await,
-        Ok(asked) => {
+        Ok(mut asked) => {
+            // The user chooses this option on the page. A link does not choose it.
+            asked.options.overridden.clear();
             let page = memory_of(&asked);
             let shown = ask(&session, asked, StatusCode::OK, "");
             heavy(&session, page, Box::pin(shown)).await
@@ -133,8 +136,10 @@ async fn change(session: &Session, mut asked: Asked) -> Response {
 
 async fn write(session: &Session, asked: &Asked, patch: &Value) -> Result<(), String> {
     let key = &asked.key;
-    let kind = session.cluster.preferred_kind(&key.group, &key.kind).await.map_err(|error| said(&error))?;
-    let kind = kind.ok_or_else(|| format!("the kind {} is not installed in this cluster", key.kind))?;
+    let kind = session.cluster.preferred_kind(&key.group, &key.kind).await;
+    let kind = kind.map_err(|error| nothing_changed(&said(&error)))?;
+    let kind =
+        kind.ok_or_else(|| nothing_changed(&format!("the kind {} is not installed in this cluster", key.kind)))?;
     let written = session.cluster.patch_merge(&kind, key.namespace.as_deref(), &key.name, Part::Main, patch).await;
-    written.map(drop).map_err(|error| said(&error))
+    written.map(drop).map_err(|error| unwritten(&error))
 }

@@ -36,7 +36,9 @@ pub(super) fn of_type(status: StatusCode, content_type: &'static str, body: impl
 }
 
 /// Returns a page.
-pub(super) fn page(status: StatusCode, html: String) -> Response {
+pub(super) fn page(status: StatusCode, mut html: String) -> Response {
+    // The memory of a response is counted by its length.
+    html.shrink_to_fit();
     of_type(status, "text/html; charset=utf-8", html)
 }
 

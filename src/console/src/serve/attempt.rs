@@ -126,6 +126,7 @@ impl Shared {
         match self.begin(&by.server, &text, digest(&secret, origin), csrf).await {
             Ok(_) => self.signed_in(headers, &attempt.next, &secret, origin),
             Err(Nobody::Failed(why)) => failed(StatusCode::BAD_GATEWAY, &why),
+            Err(Nobody::Unjudged(unjudged)) => failed(unjudged.status(), unjudged.message().trim_end()),
             Err(Nobody::Refused | Nobody::NoSession) => failed(StatusCode::UNAUTHORIZED, NOT_TRUSTED),
         }
     }

@@ -4,6 +4,7 @@
 //! Invariant: few requests are sent concurrently, their responses are not parsed, and all of them have one time limit.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Extension;
@@ -36,6 +37,7 @@ const TOGETHER: usize = 8;
 const WITHIN: Duration = Duration::from_secs(30);
 const TITLE: &str = "Sync all shown";
 const NOT_SENT: &str = "not sent, because the other requests took too long; sync it again";
+const NOT_NAMED: &str = "not sent, because the API server did not name its kinds within 30 s; sync it again";
 
 fn namespace_of(key: &Key) -> &str {
     key.namespace.as_deref().unwrap_or_default()
@@ -102,16 +104,22 @@ pub(super) async fn perform(Extension(session): Its, mut request: Request) -> Re
     }
 }
 
+/// Returns the kind of GitSyncs, or why it is not known in time.
+async fn kind_of_git_syncs(session: &Session, until: Instant) -> Result<Arc<Kind>, String> {
+    let any = FleetKind::GitSync.key("", "");
+    let named = session.cluster.preferred_kind(&any.group, &any.kind);
+    match tokio::time::timeout_at(until, named).await {
+        Ok(Ok(Some(kind))) => Ok(kind),
+        Ok(Ok(None)) => Err(format!("the kind {} is not installed in this cluster", any.kind)),
+        Ok(Err(error)) => Err(said(&error)),
+        Err(_) => Err(NOT_NAMED.to_owned()),
+    }
+}
+
 /// Requests a sync of each GitSync, and returns the results.
 async fn sync_all(session: &Session, chosen: Vec<Key>) -> Response {
     let until = Instant::now() + WITHIN;
-    let any = FleetKind::GitSync.key("", "");
-    let kind = match session.cluster.preferred_kind(&any.group, &any.kind).await {
-        Ok(Some(kind)) => Ok(kind),
-        Ok(None) => Err(format!("the kind {} is not installed in this cluster", any.kind)),
-        Err(error) => Err(said(&error)),
-    };
-    let results: Vec<(Key, Requested)> = match kind {
+    let results: Vec<(Key, Requested)> = match kind_of_git_syncs(session, until).await {
         Err(why) => chosen.into_iter().map(|key| (key, Requested::Refused(plain(&why, SHORT)))).collect(),
         Ok(kind) => {
             let watched = session.watched();
@@ -154,8 +162,57 @@ impl Sending<'_> {
         let written = session.cluster.send_merge(kind, Some(namespace), &key.name, patch);
         match tokio::time::timeout_at(until, written).await {
             Ok(Ok(())) => Requested::Done,
+            // The connection may break after the API server has written the request.
+            Ok(Err(error)) if error.is_outcome_unknown() => Requested::Unknown,
             Ok(Err(error)) => Requested::Refused(plain(&said(&error), SHORT)),
             Err(_) => Requested::Unknown,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::convert::Infallible;
+    use std::future::{pending, ready};
+    use std::io;
+
+    use axum::body::Body;
+    use http::{Method, Request as Asked, Response as Answer};
+    use mainstay_cluster::Scope;
+    use serde_json::json;
+
+    use super::*;
+    use crate::serve::row_memory::RowMemory;
+    use crate::serve::session::tests::session_of;
+
+    /// Returns the result of a request. Patches get this status, or none if their connection breaks.
+    async fn sent(status: Option<u16>) -> Requested {
+        let service = tower::service_fn(move |request: Asked<kube::client::Body>| {
+            let status = if request.method() == Method::PATCH { status } else { Some(403) };
+            let response = status.map(|status| Answer::builder().status(status).body(Body::from("{}")).unwrap());
+            ready(response.ok_or_else(|| io::Error::other("connection reset")))
+        });
+        let session = session_of(&RowMemory::default(), kube::Client::new(service, "default"));
+        let kind = Kind::fixed("mainstay.dev/v1alpha1", "GitSync", "gitsyncs", Scope::Namespaced);
+        let (watched, patch, until) = (session.watched(), json!({}), Instant::now() + WITHIN);
+        let sending = Sending { session: &session, watched: &watched, kind: &kind, patch: &patch, until };
+        sending.send(&FleetKind::GitSync.key("team", "a")).await
+    }
+
+    #[tokio::test]
+    async fn a_request_without_a_response_has_an_unknown_outcome() {
+        assert_eq!(sent(Some(200)).await, Requested::Done);
+        assert_eq!(sent(None).await, Requested::Unknown);
+        assert!(matches!(sent(Some(403)).await, Requested::Refused(_)));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_kind_of_git_syncs_is_not_waited_for_longer_than_the_requests() {
+        let service = tower::service_fn(|_: Asked<kube::client::Body>| pending::<Result<Answer<Body>, Infallible>>());
+        let session = session_of(&RowMemory::default(), kube::Client::new(service, "default"));
+        let begin = Instant::now();
+        let kind = kind_of_git_syncs(&session, begin + WITHIN).await;
+        assert_eq!(kind.err().as_deref(), Some(NOT_NAMED));
+        assert!(begin.elapsed() < WITHIN * 2);
     }
 }

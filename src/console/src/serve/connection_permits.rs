@@ -7,12 +7,11 @@
 use std::sync::Arc;
 
 use axum::response::Response;
-use http::{HeaderValue, StatusCode, header};
+use http::{HeaderValue, Method, StatusCode, header};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::answer;
 use super::group_permits::{Full, GroupPermit, GroupPermits, Most};
-use crate::session;
 
 /// Maximum numbers of streams and of calls. A session has one stream for each open page.
 const STREAMS: Most = Most { server: 512, group: 80, least: 0 };
@@ -20,10 +19,12 @@ const STREAMS_OF_SESSION: usize = 16;
 const CALLS: Most = Most { server: 64, group: 16, least: 0 };
 const CALLS_OF_SESSION: usize = 4;
 /// Maximum numbers of requests that wait, are processed, or have a response that is not read.
-const REQUESTS: Most = Most { server: 192, group: 64, least: 2 };
+const REQUESTS: Most = Most { server: 192, group: 68, least: 2 };
+/// Number of requests of a group that only forms take, so that open pages keep no form out.
+const FORMS: usize = 4;
 
 // The server has 1024 connections. Each session may be a group of its own. A call is one of the requests, too.
-const _: () = assert!(STREAMS.server + REQUESTS.server + session::ALL * REQUESTS.least <= 1024 - 64);
+const _: () = assert!(STREAMS.server + REQUESTS.all() <= 1024 - 64);
 const _: () = assert!(CALLS.server < REQUESTS.server && CALLS.group < REQUESTS.group);
 
 /// The permits of all sessions. Clones share them.
@@ -81,9 +82,10 @@ impl SessionConnections {
         self.try_acquire(&self.calls)
     }
 
-    /// Takes the permit of a request.
-    pub(super) fn try_request(&self) -> Option<GroupPermit> {
-        self.requests.try_acquire(&self.group, 1).ok()
+    /// Takes the permit of a request with this method.
+    pub(super) fn try_request(&self, method: &Method) -> Result<GroupPermit, Full> {
+        let left = if *method == Method::POST { 0 } else { FORMS };
+        self.requests.try_acquire_leaving(&self.group, 1, left)
     }
 
     fn try_acquire(&self, (own, all): &(Arc<Semaphore>, GroupPermits)) -> Result<ConnectionPermit, Full> {
@@ -98,6 +100,28 @@ impl Full {
         match self {
             Self::Session | Self::Group => StatusCode::TOO_MANY_REQUESTS,
             Self::Server => StatusCode::SERVICE_UNAVAILABLE,
+        }
+    }
+
+    /// Returns why a request with this method is refused. The body of a form has not been read.
+    pub(super) fn of_requests(self, method: &Method) -> &'static str {
+        let is_form = *method == Method::POST;
+        match self {
+            Self::Session | Self::Group if is_form => {
+                "You, or the ServiceAccounts of your namespace, have too many requests at the same time, so the form was not \
+                 read. Go back, and send the form again.\n"
+            }
+            Self::Session | Self::Group => {
+                "You, or the ServiceAccounts of your namespace, have too many requests at the same time. Send this one \
+                 again later.\n"
+            }
+            Self::Server if is_form => {
+                "The server has too many requests of all users at the same time, so the form was not read. Go back, and send \
+                 the form again.\n"
+            }
+            Self::Server => {
+                "The server has too many requests of all users at the same time. Send this one again later.\n"
+            }
         }
     }
 
@@ -197,13 +221,45 @@ mod tests {
         let all = ConnectionPermits::default();
         let take = |group: &str| {
             let (first, second) = (all.of_session(group), all.of_session(group));
-            let both = || first.try_request().or_else(|| second.try_request());
+            let page = |session: &SessionConnections| session.try_request(&Method::GET).ok();
+            let both = || page(&first).or_else(|| page(&second));
             std::iter::from_fn(both).collect::<Vec<_>>()
         };
         let held = ["a", "b", "c", "d"].map(take);
         assert_eq!(held.iter().map(Vec::len).collect::<Vec<_>>(), [64, 64, 64, 2]);
         drop(held);
-        assert_eq!(take("d").len(), REQUESTS.group);
+        assert_eq!(take("d").len(), REQUESTS.group - FORMS);
+    }
+
+    #[test]
+    fn the_open_pages_of_a_group_leave_requests_to_its_forms() {
+        let all = ConnectionPermits::default();
+        let session = all.of_session("a");
+        let take = |method: &Method| std::iter::from_fn(|| session.try_request(method).ok()).collect::<Vec<_>>();
+        let (pages, heads, forms) = (take(&Method::GET), take(&Method::HEAD), take(&Method::POST));
+        assert_eq!((pages.len(), heads.len(), forms.len()), (64, 0, FORMS));
+        drop(pages);
+        assert_eq!(take(&Method::POST).len(), 64);
+    }
+
+    #[test]
+    fn a_refused_request_says_who_has_too_many_and_what_to_do() {
+        let all = ConnectionPermits::default();
+        let take = |group: &str, method: &Method| {
+            let session = all.of_session(group);
+            std::iter::from_fn(|| session.try_request(method).ok()).collect::<Vec<_>>()
+        };
+        let refusal = |group: &str, method: &Method| all.of_session(group).try_request(method).err().unwrap();
+        let _own = take("a", &Method::POST);
+        assert_eq!(refusal("a", &Method::POST), Full::Group);
+        let _others = ["b", "c", "d"].map(|group| take(group, &Method::POST));
+        assert_eq!(refusal("d", &Method::GET), Full::Server);
+        for (full, who) in [(Full::Group, "ServiceAccounts of your namespace"), (Full::Server, "of all users")] {
+            for (method, what) in [(Method::GET, "again later"), (Method::POST, "Go back, and send the form again")] {
+                let text = full.of_requests(&method);
+                assert!(text.contains(who) && text.contains(what), "{text}");
+            }
+        }
     }
 
     #[test]

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
-use axum::body::{Body, HttpBody as _};
+use axum::body::Body;
 use axum::extract::Request;
 use axum::response::Response;
 use axum::routing::{get, post};
@@ -18,14 +18,13 @@ use tower::ServiceExt as _;
 
 use super::anonymous_bodies::AnonymousBodies;
 use super::certificate::Certificate;
-use super::group_permits::GroupPermit;
 use super::issuer::{Issuer, IssuerSettings};
+use super::openings::{Openings, Unjudged};
 use super::row_memory::RowMemory;
 use super::session::{Session, token};
 use super::shared::{Entry, Nobody, Shared};
-use super::{
-    act, answer, assets, batch, call, differences, files, form, function, held, live, network, own, pages, sources,
-};
+use super::unread::{reserved, unread};
+use super::{act, answer, assets, batch, call, differences, files, form, function, live, network, own, pages, sources};
 use crate::address;
 use crate::form::ObjectForm as _;
 use crate::function_form::FunctionFields;
@@ -57,10 +56,8 @@ const OWN_CONNECTIONS: usize = 64;
 
 const NO_CONNECTION: &str =
     "The server has no free connection. Close other pages of this server, or open this page later.\n";
-const TOO_MANY: &str = "You, or the ServiceAccounts of your namespace, have too many requests at the same time. Send this one \
-                        again later.\n";
-const UNREAD: &str =
-    "The server has no memory for this page, because the responses to other requests were not read. Open it later.\n";
+const NO_CONNECTION_FORM: &str = "The server has no free connection, so the form was not read. Close other pages of this server, \
+                                  go back, and send the form again.\n";
 const ENDED: &str = "The session ended before the response. Open the page again.\n";
 const ENDED_FORM: &str =
     "The session ended while the form was processed. Open the page again, and check whether the form had its effect.";
@@ -142,6 +139,7 @@ impl Console {
             sessions: Mutex::default(),
             memory,
             bodies: AnonymousBodies::default(),
+            openings: Openings::default(),
             stop: stop.clone(),
             router: router(),
         };
@@ -243,22 +241,8 @@ fn early<B>(request: &http::Request<B>) -> Option<Response> {
     if request.uri().path() == HEALTH {
         return Some(answer::of_type(StatusCode::OK, "text/plain; charset=utf-8", "ok\n"));
     }
-    listener::is_spare(request.extensions()).then(|| read_again(answer::busy(NO_CONNECTION), request.method()))
-}
-
-/// Keeps the permit of a request, and the memory of its response, until the client has read the response. A stream has
-/// permits of its own.
-fn unread(session: &Session, request: GroupPermit, response: Response) -> Response {
-    if response.headers().get(header::CONTENT_TYPE).is_some_and(|kind| kind == live::STREAM) {
-        return response;
-    }
-    if held::has_memory(&response) {
-        return held::held(response, request);
-    }
-    match session.pages.try_unread(response.body().size_hint().exact()) {
-        Some(memory) => held::held(response, (request, memory)),
-        None => answer::busy(UNREAD),
-    }
+    let text = if *request.method() == Method::POST { NO_CONNECTION_FORM } else { NO_CONNECTION };
+    listener::is_spare(request.extensions()).then(|| read_again(answer::busy(text), request.method()))
 }
 
 /// A request, as far as a response without a session depends on it.
@@ -271,6 +255,11 @@ struct Asked {
 impl Asked {
     fn of(request: &Request) -> Self {
         Self { method: request.method().clone(), uri: request.uri().clone(), headers: request.headers().clone() }
+    }
+
+    /// Returns whether it is a form, which may have an effect.
+    fn is_form(&self) -> bool {
+        self.method == Method::POST
     }
 
     /// Returns whether the user opens a page.
@@ -302,18 +291,23 @@ impl Shared {
             Err(nobody) => return self.nobody(&nobody, &asked, origin).await,
         };
         // All that may wait follows the permit.
-        let Some(permit) = session.connections.try_request() else {
-            return read_again(answer::busy(TOO_MANY), &asked.method);
+        let permit = match session.connections.try_request(&asked.method) {
+            Ok(permit) => permit,
+            Err(full) => return read_again(answer::busy(full.of_requests(&asked.method)), &asked.method),
         };
         if let Err(nobody) = self.check(digest, &session).await {
             return self.nobody(&nobody, &asked, origin).await;
         }
+        let memory = match reserved(&session, &asked.method) {
+            Ok(memory) => memory,
+            Err(busy) => return busy,
+        };
         request.extensions_mut().insert(Arc::clone(&session));
         let Some(response) = self.within_session(&session, request).await else {
-            drop((permit, session));
+            drop((permit, memory, session));
             return self.ended(&asked, origin).await;
         };
-        let response = read_again(unread(&session, permit, response), &asked.method);
+        let response = read_again(unread(&session, permit, memory, response), &asked.method);
         if !session.cluster.is_in_trouble() {
             return response;
         }
@@ -345,11 +339,11 @@ impl Shared {
 
     /// Returns the response to a request whose session has ended meanwhile.
     async fn ended(&self, asked: &Asked, origin: &WebOrigin) -> Response {
-        match (&asked.method, &self.entry) {
+        match &self.entry {
+            _ if asked.is_form() => answer::message(StatusCode::UNAUTHORIZED, "The session has ended", ENDED_FORM),
             // The next request opens another session.
-            (&Method::GET, Entry::Proxy { .. }) => read_again(answer::busy(ENDED), &asked.method),
-            (&Method::GET, _) => self.nobody(&Nobody::NoSession, asked, origin).await,
-            _ => answer::message(StatusCode::UNAUTHORIZED, "The session has ended", ENDED_FORM),
+            Entry::Proxy { .. } => read_again(answer::busy(ENDED), &asked.method),
+            _ => self.nobody(&Nobody::NoSession, asked, origin).await,
         }
     }
 
@@ -383,6 +377,10 @@ impl Shared {
                 "Token refused",
                 "The API server does not accept this token: it has expired, or is not of this cluster.".to_owned(),
             ),
+            (Nobody::Unjudged(Unjudged::Busy), _) => {
+                return read_again(answer::busy(Unjudged::Busy.message()), &asked.method);
+            }
+            (Nobody::Unjudged(late), _) => (late.status(), "No session", late.message().to_owned()),
             (Nobody::Failed(why), _) => (StatusCode::BAD_GATEWAY, "No session", why.clone()),
         };
         answer::message(status, title, &text)
@@ -391,6 +389,7 @@ impl Shared {
 
 #[cfg(test)]
 mod tests {
+    use axum::body::to_bytes;
     use http::HeaderValue;
     use hyper::body::Incoming;
     use loopback::Reach;
@@ -402,24 +401,25 @@ mod tests {
     use crate::serve::session::tests::session;
 
     #[tokio::test]
-    async fn a_response_that_is_not_read_keeps_its_permits() {
+    async fn only_a_form_may_have_had_an_effect_when_its_session_ends() {
         let session = session(&RowMemory::default());
-        let request = || session.connections.try_request().unwrap();
-        let large = || answer::page(StatusCode::OK, "x".repeat(900 << 10));
-        let first = unread(&session, request(), large());
-        assert_eq!(first.status(), 200);
-        let second = unread(&session, request(), large());
-        assert!(second.status() == 503 && second.headers().contains_key(header::RETRY_AFTER));
-        drop(first);
-        assert_eq!(unread(&session, request(), large()).status(), 200);
-        // A page that waited for its memory has it already, and a stream has a permit of its own.
-        let held: Vec<Response> =
-            (0..64).map(|_| unread(&session, request(), held::held_memory(large(), ()))).collect();
-        assert!(held.iter().all(|response| response.status() == 200) && session.connections.try_request().is_none());
-        drop(held);
-        let streams: Vec<Response> =
-            (0..65).map(|_| unread(&session, request(), answer::of_type(StatusCode::OK, live::STREAM, ""))).collect();
-        assert!(streams.iter().all(|response| response.status() == 200));
+        let listener = Listener::bind("127.0.0.1:0".parse().unwrap(), Reach::Anyone).unwrap();
+        let settings = Settings {
+            users: Users::Own(session.cluster.clone()),
+            cluster_name: String::new(),
+            namespace: "a".to_owned(),
+            readers: session.readers.clone(),
+        };
+        let Console { shared, .. } = Console::new(settings, listener, CancellationToken::new()).unwrap();
+        let origin = shared.gate.origins[0].clone();
+        for (method, is_form) in [(Method::GET, false), (Method::HEAD, false), (Method::POST, true)] {
+            let asked = Asked { method, uri: Uri::from_static("/"), headers: HeaderMap::new() };
+            let response = shared.ended(&asked, &origin).await;
+            assert_eq!(response.status(), 401);
+            let text = to_bytes(response.into_body(), 1 << 20).await.unwrap();
+            let text = String::from_utf8_lossy(&text);
+            assert_eq!(text.contains("while the form was processed"), is_form, "{text}");
+        }
     }
 
     /// Sends a request on a new connection.

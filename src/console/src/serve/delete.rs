@@ -13,6 +13,7 @@ use super::keeper::keeper;
 use super::page_memory::Heavy;
 use super::pages::{heavy, in_time, keeping, not_shown, room};
 use super::session::Session;
+use super::unwritten::{nothing_deleted, undeleted};
 use super::watched::said;
 use super::{answer, followers, function, read};
 use crate::asked::Asked;
@@ -97,7 +98,7 @@ async fn delete(session: &Session, asked: &Asked, form: &Query) -> Response {
             return ask_again(session, asked, StatusCode::CONFLICT, why).await;
         }
         Err(_) => {
-            let why = Err("the object was not read in time.".to_owned());
+            let why = Err(nothing_deleted("the object was not read in time."));
             return respond(session, asked, StatusCode::GATEWAY_TIMEOUT, page::deleted(asked, &why));
         }
     }
@@ -117,7 +118,7 @@ async fn ask_again(session: &Session, asked: &Asked, status: StatusCode, problem
     match in_time(session, Box::pin(ask(session, asked, status, problem))).await {
         Ok(question) => question,
         Err(_) => {
-            let why = Err("the question was not read again in time.".to_owned());
+            let why = Err(nothing_deleted("the question was not read again in time."));
             respond(session, asked, status, page::deleted(asked, &why))
         }
     }
@@ -137,14 +138,16 @@ async fn is_kept(session: &Session, key: &Key) -> bool {
 enum Refusal {
     /// The object is not the one of the question, or not in its version.
     Changed,
+    /// The message says whether the deletion may have been carried out.
     Failed(String),
 }
 
 async fn remove(session: &Session, key: &Key, guard: Guard<'_>) -> Result<Removal, Refusal> {
-    let failed = Refusal::Failed;
-    let kind = session.cluster.preferred_kind(&key.group, &key.kind).await.map_err(|error| failed(said(&error)))?;
-    let kind = kind.ok_or_else(|| failed(format!("the kind {} is not installed in this cluster", key.kind)))?;
+    let failed = |why: &str| Refusal::Failed(nothing_deleted(why));
+    let kind = in_time(session, session.cluster.preferred_kind(&key.group, &key.kind)).await;
+    let kind = kind.map_err(|_| failed("its kind was not read in time."))?.map_err(|error| failed(&said(&error)))?;
+    let kind = kind.ok_or_else(|| failed(&format!("the kind {} is not installed in this cluster", key.kind)))?;
     let namespace = key.namespace.as_deref();
     let removed = session.cluster.delete(&kind, namespace, &key.name, guard, Propagation::Background).await;
-    removed.map_err(|error| if error.is_conflict() { Refusal::Changed } else { failed(said(&error)) })
+    removed.map_err(|error| if error.is_conflict() { Refusal::Changed } else { Refusal::Failed(undeleted(&error)) })
 }

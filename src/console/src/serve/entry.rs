@@ -14,6 +14,7 @@ use jiff::Timestamp;
 use ring::hmac;
 
 use super::answer;
+use super::held::held;
 use super::session::{Session, token};
 use super::shared::{Entry, Nobody, Shared};
 use super::watched::said;
@@ -98,7 +99,7 @@ impl Shared {
             return Err(Nobody::Refused);
         }
         let cluster = server.as_user(&Secret::new(text.to_owned())).map_err(|error| Nobody::Failed(said(&error)))?;
-        let user = match cluster.user_name().await {
+        let user = match self.openings.ask(cluster.user_name()).await? {
             Ok(Some(user)) => user,
             Err(error) if error.code() == Some(401) => return Err(Nobody::Refused),
             // The server has accepted the token, but the user may not ask for the name, or the server does not support
@@ -167,6 +168,7 @@ impl Shared {
         match self.begin(server, text, digest(&secret, origin), |_| csrf).await {
             Ok(_) => self.signed_in(request.headers(), next, &secret, origin),
             Err(Nobody::Failed(why)) => refused(StatusCode::BAD_GATEWAY, &why),
+            Err(Nobody::Unjudged(unjudged)) => refused(unjudged.status(), unjudged.message().trim_end()),
             Err(Nobody::Refused | Nobody::NoSession) => refused(
                 StatusCode::UNAUTHORIZED,
                 "The API server does not accept this token: it has expired, or is not of this cluster.",
@@ -192,6 +194,15 @@ impl Shared {
         let Some(session) = digest.and_then(|digest| self.sessions.lock().of(digest, Timestamp::now())) else {
             return answer::see_other("/");
         };
+        // The form may wait for the session's other forms, so it has a permit like each request.
+        match session.connections.try_request(request.method()) {
+            Ok(permit) => held(self.end_sessions(&session, request, origin).await, permit),
+            Err(full) => answer::busy(full.of_requests(request.method())),
+        }
+    }
+
+    /// Ends the sessions of the browser if a page of its session has sent the form.
+    async fn end_sessions(&self, session: &Session, request: &mut Request, origin: &WebOrigin) -> Response {
         if let Err(response) = session.form(request).await {
             return response;
         }

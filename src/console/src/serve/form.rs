@@ -10,13 +10,14 @@ use axum::response::Response;
 use http::{StatusCode, Uri};
 use serde_json::{Value, json};
 
-use super::held::held;
+use super::held::{held, held_memory};
 use super::keeper::keeper;
 use super::own::{Sent, unread};
 use super::page_memory::Heavy;
 use super::pages::{heavy, in_time, keeping, not_shown, query, room};
 use super::session::{Its, Session};
 use super::suggestions::suggestions;
+use super::unwritten::unwritten;
 use super::watched::said;
 use super::{answer, read};
 use crate::deletion::controller;
@@ -32,6 +33,8 @@ use mainstay_object::Key;
 const SMALL: usize = 256 << 10;
 /// The text in place of a refusal that may contain a login.
 const HIDDEN: &str = "the reason may contain the login in the address, so it is not shown.";
+/// Maximum size of a page without the fields of its form, in bytes.
+const FRAME: usize = 16 << 10;
 /// The field manager of changes by these forms.
 const MANAGER: &str = "mainstay-console";
 
@@ -170,10 +173,15 @@ fn unsent<F: ObjectForm>(session: &Session, path: &str, sent: Sent, cause: Respo
     };
     let body = page::unsent(path, &sent, &why);
     let page = Page { title: "The form was not read", visitor: Some(session.visitor()), live: None, body };
-    let response = held(answer::page(cause.status(), page::render(page)), sent);
+    let html = page::render(page);
+    // A browser encodes each character that the page escapes, so the page has at most twice the size of the form.
+    let is_of_browser = html.len() <= 2 * sent.size + FRAME;
+    let (response, own) = (answer::page(cause.status(), html), sent.into_memory());
     match memory {
-        Some(memory) => keeping(memory, response),
-        None => response,
+        Some(memory) => keeping(memory, held(response, own)),
+        // The page needs no other memory, so it is sent even if none is free.
+        None if is_of_browser => held_memory(response, own),
+        None => held(response, own),
     }
 }
 
@@ -242,10 +250,7 @@ async fn respond<F: FormFields>(session: &Session, subject: &Subject, path: &str
             let page = Page { title: F::KIND.name(), visitor: Some(session.visitor()), live: None, body };
             answer::page(StatusCode::OK, page::render(page))
         }
-        Err(error) => {
-            let why = format!("Nothing was changed: {}", said(&error));
-            show(session, subject, &fields, StatusCode::CONFLICT, &why, Some(&review)).await
-        }
+        Err(error) => show(session, subject, &fields, StatusCode::CONFLICT, &unwritten(&error), Some(&review)).await,
     }
 }
 
@@ -331,4 +336,32 @@ async fn show<F: FormFields>(
     });
     let title = subject.key.as_ref().map_or(F::TITLE.to_owned(), |key| format!("Edit {}", key.name));
     answer::page(status, page::render(Page { title: &title, visitor: Some(session.visitor()), live: None, body }))
+}
+
+#[cfg(test)]
+mod tests {
+    use axum::body::Body;
+
+    use super::*;
+    use crate::function_form::FunctionFields;
+    use crate::serve::held::has_memory;
+    use crate::serve::pages::busy;
+    use crate::serve::row_memory::RowMemory;
+    use crate::serve::session::tests::session;
+
+    #[tokio::test]
+    async fn the_page_with_a_form_that_was_not_read_has_the_memory_of_the_form() {
+        let session = session(&RowMemory::default());
+        let unsent_page = async |body: String| {
+            let sent = sent::<FunctionFields>(&session, &mut Request::new(Body::from(body))).await.ok().unwrap();
+            unsent::<FunctionFields>(&session, "/create", sent, busy(&session))
+        };
+        let lines = "a%22%0D%0A".repeat(10 << 10);
+        for (source, has) in [(lines, true), ("a".repeat(200 << 10), true), ("\"".repeat(200 << 10), false)] {
+            let page = unsent_page(format!("name=a&source={source}")).await;
+            assert_eq!((page.status(), has_memory(&page)), (StatusCode::SERVICE_UNAVAILABLE, has));
+            let text = axum::body::to_bytes(page.into_body(), 4 << 20).await.unwrap();
+            assert!(String::from_utf8_lossy(&text).contains("Send the form again"));
+        }
+    }
 }

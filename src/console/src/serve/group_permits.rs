@@ -10,14 +10,15 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use tokio::sync::oneshot;
 
-use crate::session::is_unknown;
+use crate::session::{self, is_unknown};
 
 /// Maximum numbers of permits of the server, and of the sessions of a group of users.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Most {
     pub(super) server: usize,
     pub(super) group: usize,
-    /// Number of permits that a group gets even if the server has its maximum.
+    /// Number of permits that a group gets even if the server has its maximum. All groups of users without a name together
+    /// get it once.
     pub(super) least: usize,
 }
 
@@ -72,12 +73,17 @@ impl State {
         if own > most.group {
             return Some(Full::Group);
         }
+        let all = self.taken.values().sum::<usize>() + count;
         // One user may have many tokens without a user name, and each one is a group.
-        let unknown =
-            || self.taken.iter().filter(|(group, _)| is_unknown(group)).map(|(_, taken)| taken).sum::<usize>();
-        let is_full = self.taken.values().sum::<usize>() + count > most.server
-            || is_unknown(group) && unknown() + count > most.of_unknown();
-        (is_full && own > most.least).then_some(Full::Server)
+        let unknown = is_unknown(group).then(|| self.of_unknown() + count);
+        let is_full = all > most.server || unknown.is_some_and(|unknown| unknown > most.of_unknown());
+        let has_least = unknown.unwrap_or(own) > most.least || all > most.all();
+        (is_full && has_least).then_some(Full::Server)
+    }
+
+    /// Returns the number of permits of all groups of users without a name.
+    fn of_unknown(&self) -> usize {
+        self.taken.iter().filter(|(group, _)| is_unknown(group)).map(|(_, taken)| taken).sum()
     }
 
     /// Returns the request that gets its permits next: the first one of the group that has the fewest permits.
@@ -103,6 +109,11 @@ impl State {
 }
 
 impl Most {
+    /// The maximum number for all groups together. Groups of ended sessions may have permits, too.
+    pub(super) const fn all(self) -> usize {
+        self.server + session::ALL * self.least
+    }
+
     /// The maximum number for all groups of users without a name together.
     const fn of_unknown(self) -> usize {
         let half = self.server / 2;
@@ -117,8 +128,14 @@ impl GroupPermits {
 
     /// Takes so many permits for a group, if the server and the group have them.
     pub(super) fn try_acquire(&self, group: &str, count: usize) -> Result<GroupPermit, Full> {
+        self.try_acquire_leaving(group, count, 0)
+    }
+
+    /// Same as `try_acquire`, but leaves so many of the group's permits to others of the group.
+    pub(super) fn try_acquire_leaving(&self, group: &str, count: usize, left: usize) -> Result<GroupPermit, Full> {
+        let most = Most { group: self.most.group.saturating_sub(left), ..self.most };
         let mut state = self.state.lock();
-        if let Some(full) = state.full(self.most, group, count) {
+        if let Some(full) = state.full(most, group, count) {
             return Err(full);
         }
         *state.taken.entry(group.to_owned()).or_default() += count;
@@ -172,6 +189,16 @@ impl GroupPermits {
 }
 
 impl GroupPermit {
+    /// Returns the number of its permits.
+    pub(super) fn count(&self) -> usize {
+        self.count
+    }
+
+    /// Adds further permits of the same group.
+    pub(super) fn merge(&mut self, mut more: Self) {
+        self.count += std::mem::take(&mut more.count);
+    }
+
     /// Returns the permits of a group beyond this number.
     pub(super) fn shrink_to(&mut self, count: usize) {
         let unused = self.count.saturating_sub(count);
@@ -243,6 +270,37 @@ mod tests {
         let unknown = ["token 1", "token 2", "token 3"].map(take);
         assert_eq!(unknown.iter().map(Vec::len).collect::<Vec<_>>(), [3, 1, 0]);
         assert_eq!(take("user a").len(), 3);
+    }
+
+    #[test]
+    fn the_groups_of_users_without_a_name_share_one_least_number() {
+        let permits = GroupPermits::new(Most { server: 8, group: 4, least: 2 });
+        let take = |group: &str| std::iter::from_fn(|| permits.try_acquire(group, 1).ok()).collect::<Vec<_>>();
+        let held = ["user a", "user b", "token 1", "token 2", "user c"].map(take);
+        assert_eq!(held.iter().map(Vec::len).collect::<Vec<_>>(), [4, 4, 2, 0, 2]);
+    }
+
+    #[test]
+    fn the_groups_of_many_ended_sessions_take_no_more_than_all_sessions() {
+        let most = Most { server: 4, group: 4, least: 2 };
+        let permits = GroupPermits::new(most);
+        let take = |group: usize| {
+            let group = format!("user {group}");
+            std::iter::from_fn(|| permits.try_acquire(&group, 1).ok()).collect::<Vec<_>>()
+        };
+        let held: Vec<GroupPermit> = (0..2 * session::ALL).flat_map(take).collect();
+        assert_eq!((held.len(), permits.taken()), (most.all(), most.all()));
+    }
+
+    #[test]
+    fn some_permits_of_a_group_are_left_to_others_and_permits_are_merged() {
+        let permits = GroupPermits::new(Most { server: 9, group: 4, least: 0 });
+        let mut first = permits.try_acquire_leaving("a", 3, 1).ok().unwrap();
+        assert_eq!(permits.try_acquire_leaving("a", 1, 1).err(), Some(Full::Group));
+        first.merge(permits.try_acquire("a", 1).ok().unwrap());
+        assert_eq!((first.count(), permits.taken()), (4, 4));
+        drop(first);
+        assert_eq!(permits.taken(), 0);
     }
 
     #[test]

@@ -27,6 +27,7 @@ mod lists;
 mod live;
 mod log;
 mod network;
+mod openings;
 mod own;
 mod page_memory;
 mod pages;
@@ -37,6 +38,8 @@ mod shared;
 mod shared_rows;
 mod sources;
 mod suggestions;
+mod unread;
+mod unwritten;
 mod watched;
 
 pub use certificate::{Certificate, CertificateError};

@@ -51,7 +51,14 @@ pub(super) struct Sent {
     form: Query,
     /// The size of the form in bytes.
     pub(super) size: usize,
-    _memory: FormPermit,
+    memory: FormPermit,
+}
+
+impl Sent {
+    /// Drops the form, and returns its memory.
+    pub(super) fn into_memory(self) -> FormPermit {
+        self.memory
+    }
 }
 
 impl Deref for Sent {
@@ -82,7 +89,7 @@ impl Session {
         within: Duration,
     ) -> Result<Sent, BodyFault> {
         let (bytes, memory) = self.pages.forms.read(request.body_mut(), most, within).await?;
-        Ok(Sent { form: Query::parse(&bytes), size: bytes.len(), _memory: memory })
+        Ok(Sent { form: Query::parse(&bytes), size: bytes.len(), memory })
     }
 
     /// Returns a form if a page of this session has sent it.

@@ -19,8 +19,10 @@ use super::group_permits::{GroupPermit, GroupPermits, Most};
 pub(super) const ALL: usize = 120;
 const MOST: Most = Most { server: ALL, group: 80, least: 0 };
 /// Maximum memory of all responses of other pages that their clients have not read, and of those of a group of users, in KiB.
-pub(super) const UNREAD: usize = 5 << 10;
-const MOST_UNREAD: Most = Most { server: UNREAD, group: 2 << 10, least: 0 };
+/// Groups that read slowly leave a small page to each other group.
+const MOST_UNREAD: Most = Most { server: 2560, group: 768, least: 24 };
+#[cfg(test)]
+pub(super) const UNREAD: usize = MOST_UNREAD.all();
 /// Maximum number of pages of a session at the same time.
 const OF_SESSION: usize = 2;
 /// Time for which a page waits.
@@ -120,7 +122,8 @@ struct Held {
 
 /// The memory of a response of another page until its client has read it.
 pub(super) struct UnreadPermit {
-    _held: Option<GroupPermit>,
+    /// `None` without limits.
+    held: Option<GroupPermit>,
 }
 
 impl PagePermit {
@@ -152,15 +155,24 @@ impl SessionPages {
         Some(PagePermit { held: Some(Held { _own: own, memory }) })
     }
 
-    /// Takes the memory of a response of so many bytes, whose buffer may have twice its size, if it is free. A response of
-    /// unknown size takes the most.
+    /// Takes the memory of a response of so many bytes, if it is free. A response of unknown size takes the most.
     pub(super) fn try_unread(&self, bytes: Option<u64>) -> Option<UnreadPermit> {
-        let Some(limits) = &self.limits else { return Some(UnreadPermit { _held: None }) };
-        let kibibytes = bytes.map_or(u64::MAX, |bytes| bytes.saturating_mul(2).div_ceil(1 << 10));
-        let kibibytes = usize::try_from(kibibytes).unwrap_or(usize::MAX).clamp(1, MOST_UNREAD.group);
-        // A larger page is sent alone.
-        let held = limits.all.unread.try_acquire(&limits.group, kibibytes).ok()?;
-        Some(UnreadPermit { _held: Some(held) })
+        let Some(limits) = &self.limits else { return Some(UnreadPermit { held: None }) };
+        let held = limits.all.unread.try_acquire(&limits.group, kibibytes(bytes)).ok()?;
+        Some(UnreadPermit { held: Some(held) })
+    }
+
+    /// Changes the memory of a response to its size in bytes. Returns whether the response has enough.
+    pub(super) fn try_resize(&self, permit: &mut UnreadPermit, bytes: Option<u64>) -> bool {
+        let (Some(limits), Some(held)) = (&self.limits, &mut permit.held) else { return true };
+        let wanted = kibibytes(bytes);
+        let missing = wanted.saturating_sub(held.count());
+        if missing == 0 {
+            held.shrink_to(wanted);
+            return true;
+        }
+        let more = limits.all.unread.try_acquire(&limits.group, missing).ok();
+        more.map(|more| held.merge(more)).is_some()
     }
 
     /// Reads a page, or a part of one, within this time; `None` if it takes longer.
@@ -186,6 +198,12 @@ impl SessionPages {
         });
         computed.await.ok()
     }
+}
+
+/// Returns the memory of a response in KiB. A response that is larger than the memory of a group is sent alone.
+fn kibibytes(bytes: Option<u64>) -> usize {
+    let kibibytes = bytes.map_or(u64::MAX, |bytes| bytes.div_ceil(1 << 10));
+    usize::try_from(kibibytes).unwrap_or(usize::MAX).clamp(1, MOST_UNREAD.group)
 }
 
 #[cfg(test)]
@@ -273,11 +291,44 @@ mod tests {
         let groups: Vec<SessionPages> = (0..4).map(|at| memory.of_session(&at.to_string())).collect();
         let take = |at: usize| std::iter::from_fn(|| groups[at].try_unread(Some(100 << 10))).collect::<Vec<_>>();
         let held = [0, 1, 2, 3].map(take);
-        assert_eq!(held.iter().map(Vec::len).collect::<Vec<_>>(), [10, 10, 5, 0]);
+        assert_eq!(held.iter().map(Vec::len).collect::<Vec<_>>(), [7, 7, 7, 4]);
         drop(held);
         let unknown = groups[0].try_unread(None);
         assert!(unknown.is_some() && groups[0].try_unread(Some(0)).is_none());
         assert!(groups[1].try_unread(Some(0)).is_some());
+    }
+
+    #[test]
+    fn groups_that_read_slowly_leave_a_small_page_to_each_other_group() {
+        let memory = PageMemory::default();
+        let take =
+            |group: &SessionPages, bytes: u64| std::iter::from_fn(|| group.try_unread(Some(bytes))).collect::<Vec<_>>();
+        let slow: Vec<SessionPages> = (0..4).map(|at| memory.of_session(&at.to_string())).collect();
+        let _held: Vec<_> = slow.iter().map(|group| take(group, 1 << 10)).collect();
+        for group in ["a", "b", "c"] {
+            let pages = memory.of_session(group);
+            assert!(pages.try_unread(Some(25 << 10)).is_none());
+            assert_eq!(take(&pages, 12 << 10).len(), 2, "{group}");
+            assert!(pages.try_unread(Some(24 << 10)).is_some());
+        }
+    }
+
+    #[test]
+    fn a_response_takes_more_memory_if_it_is_larger_than_expected() {
+        let memory = PageMemory::default();
+        let pages = memory.of_session("a");
+        let taken = || memory.limits.as_ref().map(|limits| limits.unread.taken());
+        let mut permit = pages.try_unread(Some(8 << 10)).unwrap();
+        for (bytes, kept) in [(100 << 10, 100), (20 << 10, 20), (0, 1), (8 << 20, 768)] {
+            assert!(pages.try_resize(&mut permit, Some(bytes)));
+            assert_eq!(taken(), Some(kept));
+        }
+        assert!(pages.try_resize(&mut permit, Some(500 << 10)));
+        let other = pages.try_unread(Some(200 << 10)).unwrap();
+        assert!(!pages.try_resize(&mut permit, Some(600 << 10)));
+        assert_eq!(taken(), Some(700), "it keeps what it has");
+        drop((permit, other));
+        assert_eq!(taken(), Some(0));
     }
 
     #[tokio::test(start_paused = true)]

@@ -216,7 +216,11 @@ pub(super) mod tests {
         let service = tower::service_fn(|_: Request<kube::client::Body>| {
             std::future::ready(Ok::<_, Infallible>(Response::builder().status(403).body(Body::empty()).unwrap()))
         });
-        let client = kube::Client::new(service, "default");
+        session_of(memory, kube::Client::new(service, "default"))
+    }
+
+    /// Returns a session with this client.
+    pub(in crate::serve) fn session_of(memory: &RowMemory, client: kube::Client) -> Session {
         let readers = Readers {
             tree: Arc::new(|_, _, _| Box::pin(std::future::pending::<Result<Tree, String>>())),
             trace: Arc::new(|_, _| Box::pin(std::future::pending::<Result<Trace, String>>())),

@@ -9,6 +9,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::anonymous_bodies::AnonymousBodies;
 use super::issuer::Issuer;
+use super::openings::{Openings, Unjudged};
 use super::row_memory::RowMemory;
 use super::session::Session;
 use crate::guard::Gate;
@@ -45,6 +46,14 @@ pub(super) enum Nobody {
     NoSession,
     Refused,
     Failed(String),
+    /// The API server has not judged the token.
+    Unjudged(Unjudged),
+}
+
+impl From<Unjudged> for Nobody {
+    fn from(unjudged: Unjudged) -> Self {
+        Self::Unjudged(unjudged)
+    }
 }
 
 impl Entry {
@@ -82,6 +91,7 @@ pub(super) struct Shared {
     pub(super) sessions: Mutex<Sessions<Arc<Session>>>,
     pub(super) memory: RowMemory,
     pub(super) bodies: AnonymousBodies,
+    pub(super) openings: Openings,
     pub(super) stop: CancellationToken,
     pub(super) router: Router,
 }
