@@ -182,7 +182,6 @@ async fn an_object_of_a_repository_or_of_an_owner_has_no_button() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_repository_has_no_followers_only_if_all_lists_are_known() {
     let users = Users::new().await;
-    repository(&users, "repo");
     let console = users.console(FORM).await;
     let owner = console.sign_in(&owner(&users)).await;
     let rules = json!([{"apiGroups": [GROUP], "resources": ["gitrepositories"], "verbs": ["get", "list", "delete"]}]);

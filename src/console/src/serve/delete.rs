@@ -144,7 +144,7 @@ enum Refusal {
 
 async fn remove(session: &Session, key: &Key, guard: Guard<'_>) -> Result<Removal, Refusal> {
     let failed = |why: &str| Refusal::Failed(nothing_deleted(why));
-    let kind = in_time(session, session.cluster.preferred_kind(&key.group, &key.kind)).await;
+    let kind = in_time(session, Box::pin(session.cluster.preferred_kind(&key.group, &key.kind))).await;
     let kind = kind.map_err(|_| failed("its kind was not read in time."))?.map_err(|error| failed(&said(&error)))?;
     let kind = kind.ok_or_else(|| failed(&format!("the kind {} is not installed in this cluster", key.kind)))?;
     let namespace = key.namespace.as_deref();
