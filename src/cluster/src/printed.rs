@@ -13,6 +13,8 @@ use super::request::Call;
 use super::selection::{Selection, and};
 
 const TABLE: &str = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json";
+/// A table only: without one, the API server has to send whole objects.
+const TABLE_ONLY: &str = "application/json;as=Table;v=v1;g=meta.k8s.io";
 /// Page size.
 const PAGE: &str = "500";
 
@@ -54,6 +56,20 @@ struct Body {
     column_definitions: Vec<PrintedColumn>,
     #[serde(default)]
     rows: Option<Vec<Row>>,
+}
+
+/// A table without objects.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Cells {
+    column_definitions: Vec<PrintedColumn>,
+    #[serde(default)]
+    rows: Option<Vec<CellsRow>>,
+}
+
+#[derive(Deserialize)]
+struct CellsRow {
+    cells: Vec<Value>,
 }
 
 #[derive(Default, Deserialize)]
@@ -104,6 +120,22 @@ impl Cluster {
         }
     }
 
+    /// Returns the names of at most `most` objects of a selection. Their metadata is not read: an annotation may have a copy of
+    /// the object.
+    pub async fn print_names(&self, kind: &Kind, selection: &Selection, most: usize) -> Result<Vec<String>, Error> {
+        let mut path = selection.path(kind);
+        and(&mut path, "limit", &most.to_string());
+        and(&mut path, "includeObject", "None");
+        let mut call = Call::collection(Attempt::List, Verb::List, kind, selection.namespace(), path);
+        call.accept = TABLE_ONLY;
+        let answer = self.ask(&call).await?;
+        let table: Cells = serde_json::from_slice(&answer).map_err(|error| call.failed(error))?;
+        let column = table.column_definitions.iter().position(|column| column.name == "Name");
+        let rows = table.rows.unwrap_or_default().into_iter().take(most);
+        let name = |row: CellsRow| Some(row.cells.get(column?)?.as_str()?.to_owned());
+        Ok(rows.filter_map(name).collect())
+    }
+
     /// Returns the table of one object; `None` if it does not exist.
     pub async fn print_one(&self, kind: &Kind, namespace: Option<&str>, name: &str) -> Result<Option<Printed>, Error> {
         let mut printed = Printed::default();
@@ -136,5 +168,31 @@ fn text(cell: &Value) -> String {
         Value::Null => String::new(),
         Value::String(text) => text.clone(),
         other => other.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::fake;
+    use crate::kind::Scope;
+
+    #[tokio::test]
+    async fn names_are_read_without_the_objects() {
+        let (cluster, mut server) = fake::cluster();
+        let kind = Kind::fixed("v1", "Secret", "secrets", Scope::Namespaced);
+        let selection = Selection::default().within("shop");
+        let (names, ()) = tokio::join!(cluster.print_names(&kind, &selection, 2), async {
+            let asked = server.next().await;
+            assert_eq!(asked.line(), "GET /api/v1/namespaces/shop/secrets?limit=2&includeObject=None");
+            assert_eq!(asked.request.headers()["accept"], TABLE_ONLY);
+            let columns = json!([{"name": "Type", "priority": 1}, {"name": "Name"}]);
+            let row = |name: &str| json!({"cells": ["Opaque", name], "object": null});
+            let rows = json!([row("a"), row("b"), row("c")]);
+            asked.json(200, &json!({"kind": "Table", "columnDefinitions": columns, "rows": rows})).await;
+        });
+        assert_eq!(names.expect("names"), ["a", "b"]);
     }
 }

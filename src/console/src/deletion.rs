@@ -1,13 +1,11 @@
 //! The deletion of an object: what goes with it, and which object would recreate it.
 
-use std::sync::Arc;
-
 use serde_json::Value;
 
 use crate::belonging::Belonging;
 use crate::facts::Facts;
 use crate::field::text_at;
-use crate::row::Row;
+use crate::row::FleetKind;
 use crate::text::SHORT;
 use mainstay_object::{Key, split_api_version};
 
@@ -16,10 +14,36 @@ use mainstay_object::{Key, split_api_version};
 pub(crate) enum Loss {
     /// The objects that belong to a Function.
     Function(Belonging),
-    /// The GitSyncs and Functions that follow a GitRepository.
-    GitRepository(Vec<Arc<Row>>),
+    /// The objects that follow a GitRepository.
+    GitRepository(Followers),
     /// The addresses of an APIRule.
     ApiRule(Facts),
+}
+
+/// The kinds of objects that follow a GitRepository of their namespace.
+pub(crate) const FOLLOWING: [FleetKind; 3] =
+    [FleetKind::GitSync, FleetKind::Function, FleetKind::ImageUpdateAutomation];
+
+/// The objects that follow a GitRepository.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Followers {
+    pub(crate) keys: Vec<Key>,
+    /// Why not all of them are known; empty if they are.
+    pub(crate) unread: Vec<String>,
+}
+
+/// Returns whether an object of this kind and of the same namespace follows a GitRepository.
+pub(crate) fn follows(kind: FleetKind, live: &Value, repository: &Key) -> bool {
+    let text = |pointer: &str| live.pointer(pointer).and_then(Value::as_str).filter(|text| !text.is_empty());
+    let name = match kind {
+        FleetKind::GitSync => text("/spec/gitRepository"),
+        FleetKind::Function if text("/spec/type") == Some("git") => text("/spec/source"),
+        FleetKind::ImageUpdateAutomation if text("/spec/sourceRef/kind").is_none_or(|kind| kind == "GitRepository") => {
+            text("/spec/sourceRef/name")
+        }
+        _ => None,
+    };
+    name == Some(&*repository.name)
 }
 
 /// Returns the object that controls this one.
@@ -36,7 +60,25 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::row::FleetKind;
+
+    #[test]
+    fn a_git_repository_is_followed_by_its_name() {
+        let repository = FleetKind::GitRepository.key("shop", "web");
+        let check = |kind: FleetKind, spec: Value, expected: bool| {
+            assert_eq!(follows(kind, &json!({ "spec": spec }), &repository), expected, "{spec}");
+        };
+        check(FleetKind::GitSync, json!({"gitRepository": "web"}), true);
+        check(FleetKind::GitSync, json!({"sourceRef": {"kind": "HelmChart", "name": "web"}}), false);
+        check(FleetKind::Function, json!({"type": "git", "source": "web"}), true);
+        check(FleetKind::Function, json!({"source": "web"}), false);
+        check(FleetKind::ImageUpdateAutomation, json!({"sourceRef": {"name": "web"}}), true);
+        check(FleetKind::ImageUpdateAutomation, json!({"sourceRef": {"kind": "GitRepository", "name": "web"}}), true);
+        check(FleetKind::ImageUpdateAutomation, json!({"sourceRef": {"kind": "OCIRepository", "name": "web"}}), false);
+        check(FleetKind::ImageUpdateAutomation, json!({"sourceRef": {"name": "other"}}), false);
+        for strange in [json!(null), json!(7), json!({"gitRepository": ["web"]})] {
+            check(FleetKind::GitSync, strange, false);
+        }
+    }
 
     #[test]
     fn an_owner_that_does_not_control_is_no_controller() {

@@ -55,6 +55,11 @@ pub(crate) trait ObjectForm: Default + Send + Sync + 'static {
     /// Fails with the problem of the first invalid field.
     fn wanted(&self, live: Option<&Value>, namespace: &str) -> Result<Value, String>;
 
+    /// Hides values of an object that the form does not show. Returns whether the object had any.
+    fn hide(_object: &mut Value) -> bool {
+        false
+    }
+
     /// Returns the effect of a change as a sentence.
     ///
     /// # Errors
@@ -167,6 +172,13 @@ pub(crate) fn manifest(kind: FleetKind, object: &Value) -> Value {
     json!({"apiVersion": kind.api_version(), "kind": kind.name(), "metadata": metadata, "spec": object["spec"]})
 }
 
+/// Returns the identity and the generation of an object. Another object with the same name has another identity.
+pub(crate) fn generation(live: &Value) -> String {
+    let uid = live.pointer("/metadata/uid").and_then(Value::as_str).unwrap_or_default();
+    let number = live.pointer("/metadata/generation").and_then(Value::as_i64).unwrap_or_default();
+    format!("{uid}:{number}")
+}
+
 /// Returns the digest of a change, by which it is recognised after its review.
 pub(crate) fn digest(change: &Value, generation: &str) -> String {
     hex::encode(Sha256::digest(format!("{generation} {change}")))
@@ -181,11 +193,27 @@ pub(crate) struct Keeper {
     pub(crate) file: String,
     /// The path of the file if no tool built the object from it, and if no object is known before it in the file.
     pub(crate) path: Option<String>,
+    /// Why only the label names the GitSync; empty if its inventory has the object.
+    pub(crate) note: String,
 }
 
 /// Returns the GitSync that the label of an object names.
 pub(crate) fn keeper_of_label(live: &Value) -> Option<Keeper> {
     let label = live.pointer("/metadata/labels")?.get(names::SYNC_LABEL)?.as_str()?;
     let git_sync = label.split_once('.').map(|(namespace, name)| FleetKind::GitSync.key(namespace, name));
-    Some(Keeper { git_sync, file: String::new(), path: None })
+    Some(Keeper { git_sync, file: String::new(), path: None, note: String::new() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_object_that_was_created_again_has_another_review() {
+        let of = |uid: &str| generation(&json!({"metadata": {"uid": uid, "generation": 1}}));
+        assert_eq!(of("a"), "a:1");
+        let change = json!({"spec": {"url": "x"}});
+        assert_ne!(digest(&change, &of("a")), digest(&change, &of("b")));
+        assert_eq!(generation(&json!(null)), ":0");
+    }
 }

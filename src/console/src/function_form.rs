@@ -6,20 +6,16 @@ use serde_json::{Map, Value, json};
 
 use crate::filter::Query;
 use crate::form::{EditForm, ObjectForm, Suggested, line, lines, new, set};
+use crate::function_rows::{
+    EMPTY_MOUNTS, EMPTY_ROWS, MOUNTS, MountRow, VARIABLES, VariableRow, entry, mount_entry, mounts, sent_mounts,
+    sent_variables, variables,
+};
 use crate::git_place::GitPlace;
 use crate::readers::Readers;
+use crate::remote::hide_login;
 use crate::row::FleetKind;
-use crate::shown::{VariableValue, variable};
 use crate::source::is_git;
 use mainstay_api::names;
-
-/// Maximum number of variables in a form, and the number of empty rows for further ones.
-pub(crate) const VARIABLES: usize = 200;
-const EMPTY_ROWS: usize = 3;
-
-/// Maximum number of Secrets as files in a form, and the number of empty rows for further ones.
-pub(crate) const MOUNTS: usize = 50;
-const EMPTY_MOUNTS: usize = 2;
 
 /// CPU and memory of each pod: the name of the field in the form, its label, and its two names in `spec.resources`.
 pub(crate) const AMOUNTS: [(&str, &str, [&str; 2]); 4] = [
@@ -28,30 +24,6 @@ pub(crate) const AMOUNTS: [(&str, &str, [&str; 2]); 4] = [
     ("limit-cpu", "CPU, at most", ["limits", "cpu"]),
     ("limit-memory", "Memory, at most", ["limits", "memory"]),
 ];
-
-/// The origin of a variable's value, by its word in the form.
-pub(crate) const ORIGINS: [(&str, &str); 3] =
-    [("value", "value"), ("Secret", "key of a Secret"), ("ConfigMap", "key of a ConfigMap")];
-/// The word for a field of the pod, which the form keeps and does not change.
-pub(crate) const FIELD: &str = "field";
-
-/// A variable.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct VariableRow {
-    pub(crate) name: String,
-    /// The origin of the value: a word of [`ORIGINS`], or [`FIELD`].
-    pub(crate) origin: String,
-    /// The value, or the object and its key as `NAME/KEY`.
-    pub(crate) value: String,
-}
-
-/// A Secret whose keys are files.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct MountRow {
-    pub(crate) secret: String,
-    /// The directory in the container.
-    pub(crate) directory: String,
-}
 
 /// The fields, as the user wrote them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -88,12 +60,6 @@ impl ObjectForm for FunctionFields {
     fn read(form: &Query) -> Self {
         let one = |name: &str| line(form.get(name));
         let many = |name: &str| lines(form.all(name).next().unwrap_or_default());
-        let rows = form.all("env-name").zip(form.all("env-origin")).zip(form.all("env-value"));
-        let row = |((name, origin), value): ((&str, &str), &str)| VariableRow {
-            name: line(name),
-            origin: line(origin),
-            value: lines(value),
-        };
         Self {
             name: one("name"),
             runtime: one("runtime"),
@@ -104,19 +70,9 @@ impl ObjectForm for FunctionFields {
             least: one("least"),
             most: one("most"),
             preset: one("preset"),
-            variables: rows
-                .take(VARIABLES + EMPTY_ROWS)
-                .map(row)
-                .filter(|row| !(row.name.is_empty() && row.value.is_empty()))
-                .collect(),
+            variables: sent_variables(form),
             amounts: AMOUNTS.map(|(name, _, _)| one(name)),
-            mounts: form
-                .all("mount-secret")
-                .zip(form.all("mount-directory"))
-                .take(MOUNTS + EMPTY_MOUNTS)
-                .map(|(secret, directory)| MountRow { secret: line(secret), directory: line(directory) })
-                .filter(|row| *row != MountRow::default())
-                .collect(),
+            mounts: sent_mounts(form),
             labels: many("labels"),
             git: GitPlace::read(one),
         }
@@ -127,6 +83,7 @@ impl ObjectForm for FunctionFields {
     }
 
     fn wanted(&self, live: Option<&Value>, namespace: &str) -> Result<Value, String> {
+        self.check_sizes()?;
         let (mut wanted, before) = match live {
             Some(live) => (live.clone(), Self::of(live)),
             None => (self.new_function(namespace)?, Self::default()),
@@ -161,7 +118,11 @@ impl ObjectForm for FunctionFields {
             }
         }
         if self.variables != before.variables {
-            let all = self.variables.iter().map(|row| entry(row, &before, &wanted)).collect::<Result<Vec<_>, _>>()?;
+            let all = self
+                .variables
+                .iter()
+                .map(|row| entry(row, &before.variables, &wanted))
+                .collect::<Result<Vec<_>, _>>()?;
             set(&mut wanted, "/spec/env", (!all.is_empty()).then(|| json!(all)));
         }
         self.set_pod_fields(&before, &mut wanted)?;
@@ -169,6 +130,10 @@ impl ObjectForm for FunctionFields {
             return Err("Code: it is empty.".to_owned());
         }
         Ok(wanted)
+    }
+
+    fn hide(object: &mut Value) -> bool {
+        hide_login(object, "/spec/gitRepository/url")
     }
 
     fn effect(readers: &Readers, live: Option<&Value>, wanted: &Value) -> Result<String, String> {
@@ -190,15 +155,6 @@ impl EditForm for FunctionFields {
     fn of(function: &Value) -> Self {
         let text = |pointer: &str| function.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
         let number = |pointer: &str| function.pointer(pointer).and_then(Value::as_i64).map(|number| number.to_string());
-        let row = |one: &Value| {
-            let variable = variable(one);
-            let (origin, value) = match variable.value {
-                VariableValue::Plain(_) => ("value", lines(one["value"].as_str().unwrap_or_default())),
-                VariableValue::KeyOf { kind, name, key } => (kind, format!("{name}/{key}")),
-                VariableValue::Field(path) => (FIELD, path),
-            };
-            VariableRow { name: line(&variable.name), origin: origin.to_owned(), value }
-        };
         Self {
             name: line(text("/metadata/name")),
             runtime: line(text("/spec/runtime")),
@@ -209,7 +165,7 @@ impl EditForm for FunctionFields {
             least: number("/spec/minReplicas").unwrap_or_default(),
             most: number("/spec/maxReplicas").unwrap_or_default(),
             preset: line(text(&preset_pointer(function))),
-            variables: entries(function, "env", VARIABLES).iter().map(row).collect(),
+            variables: variables(function),
             amounts: AMOUNTS.map(|(_, _, [part, name])| {
                 match function.pointer(&format!("/spec/resources/{part}/{name}")) {
                     Some(Value::String(amount)) => line(amount),
@@ -217,7 +173,7 @@ impl EditForm for FunctionFields {
                     _ => String::new(),
                 }
             }),
-            mounts: entries(function, "secretMounts", MOUNTS).iter().map(mount).collect(),
+            mounts: mounts(function),
             labels: labels_text(function),
             git: GitPlace::default(),
         }
@@ -237,8 +193,7 @@ impl EditForm for FunctionFields {
 impl FunctionFields {
     /// Returns the rows of the form: the variables and empty rows for further ones.
     pub(crate) fn rows(&self) -> Vec<VariableRow> {
-        let empty = (0..EMPTY_ROWS).map(|_| VariableRow { origin: "value".to_owned(), ..VariableRow::default() });
-        self.variables.iter().cloned().chain(empty).collect()
+        self.variables.iter().cloned().chain((0..EMPTY_ROWS).map(|_| VariableRow::empty())).collect()
     }
 
     /// Returns the rows for Secrets as files, with empty rows for further ones.
@@ -249,6 +204,17 @@ impl FunctionFields {
     /// Returns whether a field of the pods is set that the preset does not determine.
     pub(crate) fn has_pod_fields(&self) -> bool {
         self.amounts.iter().any(|amount| !amount.is_empty()) || !self.mounts.is_empty() || !self.labels.is_empty()
+    }
+
+    /// Fails if the form has more rows than a form shows.
+    fn check_sizes(&self) -> Result<(), String> {
+        if self.variables.len() > VARIABLES {
+            return Err(format!("Variables: at most {VARIABLES}. Change the manifest."));
+        }
+        if self.mounts.len() > MOUNTS {
+            return Err(format!("Secrets as files: at most {MOUNTS}. Change the manifest."));
+        }
+        Ok(())
     }
 
     /// Returns a new Function, without the fields that a live one may have, too.
@@ -274,7 +240,7 @@ impl FunctionFields {
             }
         }
         if self.mounts != before.mounts {
-            let all = self.mounts.iter().map(|row| mount_entry(row, before, wanted));
+            let all = self.mounts.iter().map(|row| mount_entry(row, &before.mounts, wanted));
             let all = all.collect::<Result<Vec<_>, _>>()?;
             set(wanted, "/spec/secretMounts", (!all.is_empty()).then(|| json!(all)));
         }
@@ -300,29 +266,6 @@ fn labels_text(function: &Value) -> String {
     lines(&all.collect::<Vec<_>>().join("\n"))
 }
 
-fn mount(one: &Value) -> MountRow {
-    let text = |name: &str| line(one.get(name).and_then(Value::as_str).unwrap_or_default());
-    MountRow { secret: text("secretName"), directory: text("mountPath") }
-}
-
-/// Returns a Secret as files. An unchanged one is that of the live object.
-fn mount_entry(row: &MountRow, before: &FunctionFields, live: &Value) -> Result<Value, String> {
-    if let Some(at) = before.mounts.iter().position(|one| one == row) {
-        return Ok(entries(live, "secretMounts", MOUNTS)[at].clone());
-    }
-    if row.secret.is_empty() || !row.directory.starts_with('/') {
-        return Err("Secrets as files: write the name of a Secret, and a directory such as /etc/tls.".to_owned());
-    }
-    Ok(json!({"secretName": row.secret, "mountPath": row.directory}))
-}
-
-/// Returns the entries of a list of a Function, as many as a form has.
-fn entries<'f>(function: &'f Value, list: &str, most: usize) -> &'f [Value] {
-    let all = function.pointer(&format!("/spec/{list}")).and_then(Value::as_array);
-    let all = all.map(Vec::as_slice).unwrap_or_default();
-    &all[..all.len().min(most)]
-}
-
 /// Returns the place of the preset of CPU and memory: the field if it is set, and the label otherwise.
 fn preset_pointer(function: &Value) -> String {
     if function.pointer("/spec/profile").is_some_and(Value::is_string) {
@@ -331,33 +274,11 @@ fn preset_pointer(function: &Value) -> String {
     format!("/metadata/labels/{}", names::FUNCTION_RESOURCES_PRESET.replace('/', "~1"))
 }
 
-/// Returns a variable of the object. An unchanged one is that of the live object.
-fn entry(row: &VariableRow, before: &FunctionFields, live: &Value) -> Result<Value, String> {
-    if let Some(at) = before.variables.iter().position(|one| one == row) {
-        return Ok(entries(live, "env", VARIABLES)[at].clone());
-    }
-    let name = &row.name;
-    if name.is_empty() {
-        return Err("A variable has a value and no name.".to_owned());
-    }
-    let key_of = |field: &str, kind: &str| {
-        let parts = row.value.trim().split_once('/').filter(|(object, key)| !object.is_empty() && !key.is_empty());
-        let (object, key) =
-            parts.ok_or_else(|| format!("Variable {name}: write the {kind} and its key as NAME/KEY."))?;
-        Ok(json!({"name": name, "valueFrom": {field: {"name": object, "key": key}}}))
-    };
-    match row.origin.as_str() {
-        "value" => Ok(json!({"name": name, "value": row.value})),
-        "Secret" => key_of("secretKeyRef", "Secret"),
-        "ConfigMap" => key_of("configMapKeyRef", "ConfigMap"),
-        _ => Err(format!("Variable {name}: a field of the pod cannot be changed here. Change the manifest.")),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::form::{keeper_of_label, manifest, patch};
+    use crate::function_rows::UNKNOWN;
 
     fn live() -> Value {
         json!({
@@ -382,7 +303,7 @@ mod tests {
     }
 
     fn row(name: &str, origin: &str, value: &str) -> VariableRow {
-        VariableRow { name: name.into(), origin: origin.into(), value: value.into() }
+        VariableRow { name: name.into(), origin: origin.into(), value: value.into(), at: None }
     }
 
     #[test]
@@ -394,6 +315,7 @@ mod tests {
         form.append_pair("source", &fields.source.replace('\n', "\r\n"));
         for row in fields.rows() {
             form.extend_pairs([("env-name", row.name), ("env-origin", row.origin), ("env-value", row.value)]);
+            form.append_pair("env-at", &row.at.map(|at| at.to_string()).unwrap_or_default());
         }
         let sent = FunctionFields::read(&Query::parse(form.finish().as_bytes()));
         assert_eq!(sent, fields);
@@ -418,6 +340,64 @@ mod tests {
     }
 
     #[test]
+    fn a_changed_row_keeps_the_fields_that_the_form_has_not() {
+        let mut live = live();
+        live["spec"]["env"][0]["extra"] = json!(1);
+        let of_file = json!({"name": "F", "valueFrom": {"fileKeyRef": {"path": "a", "key": "b"}}});
+        live["spec"]["env"].as_array_mut().unwrap().push(of_file.clone());
+        live["spec"]["secretMounts"] = json!([{"secretName": "tls", "mountPath": "/etc/tls", "optional": true}]);
+        let change = |change: &dyn Fn(&mut FunctionFields)| {
+            let mut fields = FunctionFields::of(&live);
+            change(&mut fields);
+            fields.wanted(Some(&live), "shop").map(|wanted| wanted["spec"].clone())
+        };
+        assert_eq!(change(&|_| ()).unwrap(), live["spec"]);
+        let spec = change(&|fields| {
+            fields.variables[0].name = "A2".into();
+            fields.variables[1].value = "s2/k2".into();
+            fields.variables[2].name = "P2".into();
+            fields.mounts[0].directory = "/etc/x".into();
+        });
+        let spec = spec.unwrap();
+        assert_eq!(spec["env"][0], json!({"name": "A2", "value": "1", "extra": 1}));
+        let of_secret = json!({"name": "s2", "key": "k2", "optional": true});
+        assert_eq!(spec["env"][1], json!({"name": "B", "valueFrom": {"secretKeyRef": of_secret}}));
+        assert_eq!(spec["env"][2]["valueFrom"], live["spec"]["env"][2]["valueFrom"]);
+        assert_eq!(spec["env"][3], of_file);
+        assert_eq!(spec["secretMounts"][0], json!({"secretName": "tls", "mountPath": "/etc/x", "optional": true}));
+        let moved = change(&|fields| fields.variables[1] = VariableRow { at: Some(1), ..row("B", "value", "2") });
+        assert_eq!(moved.unwrap()["env"][1], json!({"name": "B", "value": "2"}));
+        for (name, origin, value) in
+            [("F2", UNKNOWN, ""), ("F", "value", ""), ("F", "value", "1"), ("F", "Secret", "s/k")]
+        {
+            let changed = VariableRow { at: Some(3), ..row(name, origin, value) };
+            let problem = change(&|fields| fields.variables[3] = changed.clone()).unwrap_err();
+            assert!(problem.contains("does not know its origin"), "{problem}");
+        }
+        // A row without its position, and one with the position of another object, are those of equal fields.
+        let without = change(&|fields| fields.variables.iter_mut().for_each(|row| row.at = None));
+        assert_eq!(without.unwrap(), live["spec"]);
+        let wrong = change(&|fields| fields.variables.iter_mut().for_each(|row| row.at = Some(usize::MAX)));
+        assert_eq!(wrong.unwrap(), live["spec"]);
+    }
+
+    #[test]
+    fn rows_beyond_the_maximum_are_a_problem() {
+        let problem = |pair: &str, count: usize| {
+            let form = vec![pair; count].join("&");
+            let fields = FunctionFields::read(&Query::parse(format!("name=a&source=x&{form}").as_bytes()));
+            fields.wanted(None, "shop").err().unwrap_or_default()
+        };
+        let variable = "env-name=A&env-origin=value&env-value=1&env-at=";
+        assert_eq!(problem(variable, VARIABLES), "");
+        assert!(problem(variable, VARIABLES + 1).starts_with("Variables: at most 200."));
+        assert!(problem(variable, 1000).starts_with("Variables: at most 200."), "the form is cut");
+        let mount = "mount-secret=a&mount-directory=/a&mount-at=";
+        assert_eq!(problem(mount, MOUNTS), "");
+        assert!(problem(mount, MOUNTS + 1).starts_with("Secrets as files: at most 50."));
+    }
+
+    #[test]
     fn fields_of_the_pods_are_set_and_removed_one_by_one() {
         let mut live = live();
         live["spec"]["resources"] =
@@ -434,7 +414,7 @@ mod tests {
         let expected = json!({"spec": {"resources": {"requests": {"cpu": null, "memory": "64Mi"}, "limits": null}}});
         assert_eq!(amounts, Ok(Some(expected)));
         let mounts = change(&|fields| {
-            fields.mounts.push(MountRow { secret: "key".into(), directory: "/etc/key".into() });
+            fields.mounts.push(MountRow { secret: "key".into(), directory: "/etc/key".into(), at: None });
         });
         let mounts = &mounts.unwrap().unwrap()["spec"]["secretMounts"];
         assert_eq!((&mounts[0]["secretName"], &mounts[1]["mountPath"]), (&json!("tls"), &json!("/etc/key")));
@@ -443,7 +423,7 @@ mod tests {
         assert_eq!(labels, Ok(Some(json!({"spec": {"labels": {"team": "b", "tier": null, "new": ""}}}))));
         assert!(change(&|fields| fields.labels = "team".into()).unwrap_err().starts_with("Labels: "));
         for (secret, directory) in [("", "/a"), ("a", ""), ("a", "b")] {
-            let mount = MountRow { secret: secret.into(), directory: directory.into() };
+            let mount = MountRow { secret: secret.into(), directory: directory.into(), at: None };
             let problem = change(&|fields| fields.mounts = vec![mount.clone()]).unwrap_err();
             assert!(problem.starts_with("Secrets as files: "), "{problem}");
         }

@@ -39,6 +39,7 @@ mod filter;
 mod form;
 mod freshness;
 mod function_form;
+mod function_rows;
 mod git_place;
 mod guard;
 mod highlight;

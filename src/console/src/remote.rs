@@ -2,6 +2,10 @@
 //!
 //! Invariant: an address is hostile. A link is built from checked parts only, and leads to a host of the table.
 
+use serde_json::Value;
+
+use crate::git_place::has_login;
+
 /// Maximum length of an address, in bytes.
 const LONGEST: usize = 2048;
 /// Maximum number of groups above a project of GitLab, with the project.
@@ -32,12 +36,76 @@ fn host_of(name: &str) -> Option<Host> {
     })
 }
 
-/// Returns an address without user, password, query and fragment. A password with `/` or `@` is omitted, too.
-pub(crate) fn without_login(address: &str) -> String {
-    let (scheme, rest) = address.split_once("://").map_or(("", address), |(scheme, rest)| (scheme, rest));
-    let rest = rest.rsplit_once('@').map_or(rest, |(_, rest)| rest);
-    let end = rest.find(['?', '#']).unwrap_or(rest.len());
-    if scheme.is_empty() { rest[..end].to_owned() } else { format!("{scheme}://{}", &rest[..end]) }
+/// The text in place of an address in which a login cannot be told from the rest.
+const UNCLEAR: &str = "not shown, because it may contain a login";
+
+/// Returns an address without user, password, query and fragment; `None` if a login cannot be told from the rest.
+pub(crate) fn without_login(address: &str) -> Option<String> {
+    // Parsers treat these characters differently, and so find different hosts.
+    if address.contains(|one: char| one == '\\' || one.is_control()) {
+        return None;
+    }
+    let Some((scheme, rest)) = address.split_once("://") else { return without_user(address) };
+    let (authority, path) = rest.split_at(rest.find(['/', '?', '#']).unwrap_or(rest.len()));
+    let (has_user, host) = authority.rsplit_once('@').map_or((false, authority), |(_, host)| (true, host));
+    // A login with a slash ends the authority too early.
+    let is_cut_login = path.contains('@') && (has_user || !host.contains('.'));
+    let is_local = host.is_empty() && scheme.eq_ignore_ascii_case("file");
+    if is_cut_login || !is_local && !is_host(host) {
+        return None;
+    }
+    Some(format!("{scheme}://{host}{}", without_query(path)))
+}
+
+/// Returns an address as a page shows it.
+pub(crate) fn shown(address: &str) -> String {
+    without_login(address).unwrap_or_else(|| UNCLEAR.to_owned())
+}
+
+/// Replaces an address with a login by one without it and a mark. Returns whether it had a login.
+pub(crate) fn hide_login(object: &mut Value, pointer: &str) -> bool {
+    let Some(Value::String(address)) = object.pointer_mut(pointer) else { return false };
+    if !has_login(address) && !is_http(address) {
+        return false;
+    }
+    let bare = without_login(address);
+    if bare.as_deref() == Some(address.as_str()) {
+        return false;
+    }
+    *address = bare.map_or_else(|| "(hidden)".to_owned(), |bare| format!("{bare} (login hidden)"));
+    true
+}
+
+/// Returns whether an address is one of HTTP, in which a user may be a token.
+pub(crate) fn is_http(address: &str) -> bool {
+    address.get(..4).is_some_and(|scheme| scheme.eq_ignore_ascii_case("http"))
+}
+
+/// Returns an address of the form `USER@HOST:PATH`, or a path, without its user.
+fn without_user(address: &str) -> Option<String> {
+    let (host, path) = address.split_at(address.find([':', '/', '?', '#']).unwrap_or(address.len()));
+    let (has_user, host) = host.rsplit_once('@').map_or((false, host), |(_, host)| (true, host));
+    // `https:USER:PASSWORD@HOST` is a URL, too.
+    let is_url = ["http", "https"].iter().any(|scheme| host.eq_ignore_ascii_case(scheme));
+    let is_whole = has_user && host.is_empty();
+    if is_whole || path.starts_with(':') && is_url || path.contains('@') {
+        return None;
+    }
+    Some(format!("{host}{}", without_query(path)))
+}
+
+fn without_query(path: &str) -> &str {
+    &path[..path.find(['?', '#']).unwrap_or(path.len())]
+}
+
+/// Returns whether a text is a host, perhaps with a port.
+fn is_host(text: &str) -> bool {
+    let (host, port) = match text.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
+        Some((host, rest)) => (host, rest.strip_prefix(':').unwrap_or(rest)),
+        None => text.split_once(':').unwrap_or((text, "")),
+    };
+    let is_port = port.is_empty() || port.parse::<u16>().is_ok();
+    !host.is_empty() && is_port && !host.contains(|one: char| one.is_whitespace() || "%[]<>\"^|".contains(one))
 }
 
 /// Returns the URL of a commit's page at the host of the repository; `None` if the host is unknown.
@@ -46,7 +114,7 @@ pub(crate) fn commit_page(address: &str, commit: &str) -> Option<String> {
     if !is_commit || address.len() > LONGEST {
         return None;
     }
-    let bare = without_login(address);
+    let bare = without_login(address)?;
     let (scheme, authority, path) = if let Some((scheme, rest)) = bare.split_once("://") {
         let (authority, path) = rest.split_once('/')?;
         (scheme, authority, path)
@@ -86,6 +154,8 @@ fn is_segment(text: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
     #[test]
@@ -95,7 +165,7 @@ mod tests {
             ("https://github.com/team/shop.git", "https://github.com/team/shop/commit/"),
             ("git@github.com:team/shop.git", "https://github.com/team/shop/commit/"),
             ("ssh://git@GitHub.com:22/team/shop", "https://github.com/team/shop/commit/"),
-            ("https://user:pa@ss/w@gitlab.com/a/b/c/shop/", "https://gitlab.com/a/b/c/shop/-/commit/"),
+            ("https://user:pa@gitlab.com/a/b/c/shop/", "https://gitlab.com/a/b/c/shop/-/commit/"),
             ("https://gitlab.example.com:8443/a/shop", "https://gitlab.example.com:8443/a/shop/-/commit/"),
             ("ssh://git@gitea.example.com:2222/a/shop.git", "https://gitea.example.com/a/shop/commit/"),
             ("http://gitea.example.com:3000/a/shop?token=x", "http://gitea.example.com:3000/a/shop/commit/"),
@@ -125,6 +195,8 @@ mod tests {
             "https://github.com.evil.example@evil.example/team/shop",
             "https://evilgithub.com/team/shop",
             "https://git.example.com/team/shop",
+            "https://evil.example.com/@github.com/team/shop",
+            "https://user:pa@ss/w@gitlab.com/a/shop",
             "javascript://github.com/team/shop",
             "javascript:alert(1)",
             "file:///github.com/team/shop",
@@ -140,16 +212,53 @@ mod tests {
     #[test]
     fn a_login_is_never_part_of_an_address() {
         for (address, shown) in [
-            ("https://host/team/shop.git", "https://host/team/shop.git"),
-            ("https://user:hunter2@host/shop", "https://host/shop"),
-            ("https://user:hunter2/@x@host/shop?token=hunter2#hunter2", "https://host/shop"),
-            ("ssh://git@host:22/shop", "ssh://host:22/shop"),
-            ("git@host:team/shop", "host:team/shop"),
-            ("https://u:hunter2 @host/shop", "https://host/shop"),
-            ("", ""),
-            ("@", ""),
+            ("https://host/team/shop.git", Some("https://host/team/shop.git")),
+            ("https://user:hunter2@host/shop", Some("https://host/shop")),
+            ("https://u:hunter2 @host/shop", Some("https://host/shop")),
+            ("https://user:hun@ter2@host/shop?token=hunter2#hunter2", Some("https://host/shop")),
+            ("ssh://git@host:22/shop", Some("ssh://host:22/shop")),
+            ("https://[::1]:8443/shop", Some("https://[::1]:8443/shop")),
+            ("git@host:team/shop", Some("host:team/shop")),
+            ("file:///srv/shop", Some("file:///srv/shop")),
+            ("/srv/shop", Some("/srv/shop")),
+            ("", Some("")),
+            // An `@` behind the host is part of the path.
+            ("https://evil.example.com/@github.com/team/shop", Some("https://evil.example.com/@github.com/team/shop")),
+            ("https://evil.example.com?@github.com/team/shop", Some("https://evil.example.com")),
+            ("https://evil.example.com#@github.com/team/shop", Some("https://evil.example.com")),
+            // A login with a slash cannot be told from a host and a path.
+            ("https://user:hunter2/@x@host/shop", None),
+            ("https://user:pa@ss/w@gitlab.com/shop", None),
+            ("https://hunter2/x@host/shop", None),
+            ("https://hunter2?x@host/shop", None),
+            ("https://hunter2#x@host/shop", None),
+            ("https://evil.example.com\\@github.com/shop", None),
+            ("https://evil.example.com\t@github.com/shop", None),
+            ("https:user:hunter2@host/shop", None),
+            ("git:hunter2@host:team/shop", None),
+            ("https://", None),
+            ("@", None),
         ] {
-            assert_eq!(without_login(address), shown, "{address}");
+            assert_eq!(without_login(address).as_deref(), shown, "{address}");
         }
+        assert_eq!(super::shown("https:user:hunter2@host/shop"), UNCLEAR);
+    }
+
+    #[test]
+    fn a_login_is_replaced_by_a_mark() {
+        for (address, expected) in [
+            ("https://host/shop", None),
+            ("ssh://git@host/shop", None),
+            ("git@host:shop", None),
+            ("https://user:hunter2@host/shop", Some("https://host/shop (login hidden)")),
+            ("ssh://git:hunter2@host/shop", Some("ssh://host/shop (login hidden)")),
+            ("https://host/shop?token=hunter2", Some("https://host/shop (login hidden)")),
+            ("https:user:hunter2@host/shop", Some("(hidden)")),
+        ] {
+            let mut object = json!({"spec": {"url": address}});
+            assert_eq!(hide_login(&mut object, "/spec/url"), expected.is_some(), "{address}");
+            assert_eq!(object["spec"]["url"], expected.unwrap_or(address));
+        }
+        assert!(!hide_login(&mut json!({"spec": 7}), "/spec/url"));
     }
 }

@@ -8,7 +8,7 @@ use crate::filter::Query;
 use crate::form::{EditForm, ObjectForm, Suggested, line, new, set};
 use crate::git_place::{LOGINS, has_login};
 use crate::readers::Readers;
-use crate::remote::without_login;
+use crate::remote::{hide_login, is_http, without_login};
 use crate::row::FleetKind;
 use mainstay_object::syntax;
 
@@ -26,10 +26,9 @@ pub(crate) struct RepositoryFields {
     pub(crate) secret: String,
 }
 
-/// Returns an address as the form shows it.
+/// Returns an address as the form shows it. If a login cannot be told from the rest, the user has to write it again.
 fn shown(url: &str) -> String {
-    let is_http = url.get(..4).is_some_and(|scheme| scheme.eq_ignore_ascii_case("http"));
-    if is_http || has_login(url) { without_login(url) } else { url.to_owned() }
+    if is_http(url) || has_login(url) { without_login(url).unwrap_or_default() } else { url.to_owned() }
 }
 
 impl RepositoryFields {
@@ -84,6 +83,10 @@ impl ObjectForm for RepositoryFields {
             set(&mut wanted, "/spec/auth", self.authentication()?);
         }
         Ok(wanted)
+    }
+
+    fn hide(object: &mut Value) -> bool {
+        hide_login(object, "/spec/url")
     }
 
     fn effect(readers: &Readers, live: Option<&Value>, wanted: &Value) -> Result<String, String> {
@@ -177,6 +180,11 @@ mod tests {
         }
         let ssh = json!({"spec": {"url": "git@git.example.com:team/shop.git"}});
         assert_eq!(RepositoryFields::of(&ssh).url, "git@git.example.com:team/shop.git");
+        let unclear = json!({"spec": {"url": "https://user:hunter2/x@git.example.com/shop"}});
+        let fields = RepositoryFields::of(&unclear);
+        assert!(fields.url.is_empty() && fields.wanted(Some(&unclear), "team").unwrap_err().starts_with("URL: "));
+        let path = "https://evil.example.com/@github.com/team/shop";
+        assert_eq!(RepositoryFields::of(&json!({"spec": {"url": path}})).url, path);
         for strange in [json!(null), json!({"spec": 7}), json!({"spec": {"url": [], "auth": "x"}})] {
             assert!(RepositoryFields::of(&strange).wanted(Some(&strange), "team").is_err());
         }

@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use crate::field::text_at;
 use crate::highlight::Language;
-use crate::remote::without_login;
+use crate::remote::shown;
 use crate::text::{SHORT, plain};
 
 /// Maximum size of code on the page, in bytes.
@@ -64,7 +64,7 @@ pub(crate) fn source(function: &Value) -> Source {
         let url = function.pointer("/spec/gitRepository/url").and_then(Value::as_str);
         return Source::Git {
             repository: if url.is_some() { String::new() } else { text("/spec/source") },
-            url: url.map(|url| plain(&without_login(url), SHORT)).unwrap_or_default(),
+            url: url.map(|url| plain(&shown(url), SHORT)).unwrap_or_default(),
             reference: text("/spec/reference"),
             directory: text("/spec/baseDir"),
             commit: text("/status/commit"),

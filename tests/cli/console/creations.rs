@@ -18,7 +18,7 @@ const REMOTE: &str = "https://git.example.com/team/shop.git";
 const ACCEPTED: &str = "The API server accepts the change (dry run).";
 
 /// Sends the fields of a form with a step, and with the reviewed change of an earlier page.
-async fn send(
+pub(super) async fn send(
     console: &Console,
     path: &str,
     cookie: &str,

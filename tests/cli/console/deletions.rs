@@ -180,6 +180,36 @@ async fn an_object_of_a_repository_or_of_an_owner_has_no_button() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_repository_has_no_followers_only_if_all_lists_are_known() {
+    let users = Users::new().await;
+    let console = users.console(FORM).await;
+    let owner = console.sign_in(&owner(&users)).await;
+    let rules = json!([{"apiGroups": [GROUP], "resources": ["gitrepositories"], "verbs": ["get", "list", "delete"]}]);
+    let other = console.sign_in(&users.account_with(NAMESPACE, "other", &rules)).await;
+    let none = "No GitSync, no Function and no ImageUpdateAutomation follows it.";
+    let path = question(GROUP, "GitRepository", "repo");
+    let text = console.get(&path, &owner).await.text;
+    assert!(text.contains(none), "{text}");
+    let text = console.get(&path, &other).await.text;
+    for part in [
+        "Not known: which objects follow it.",
+        "you may not list gitsyncs.mainstay.dev",
+        "functions",
+        "imageupdateautomations",
+    ] {
+        assert!(text.contains(part) && !text.contains(none), "{part}: {text}");
+    }
+    let author = json!({"email": "robot@example.com"});
+    let automation = json!({
+        "apiVersion": "mainstay.dev/v1alpha1", "kind": "ImageUpdateAutomation", "metadata": {"name": "robot"},
+        "spec": {"sourceRef": {"kind": "GitRepository", "name": "repo"}, "git": {"commit": {"author": author}}},
+    });
+    users.world.create("mainstay.dev/v1alpha1", "imageupdateautomations", NAMESPACE, automation);
+    let text = console.get(&path, &owner).await.text;
+    assert!(text.contains("ImageUpdateAutomation robot</a>") && !text.contains(none), "{text}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn hostile_names_in_a_question_are_texts() {
     let users = Users::new().await;
     let console = users.console(FORM).await;

@@ -20,6 +20,7 @@ mod pages;
 mod pictures;
 mod provider;
 mod repositories;
+mod reviews;
 mod sign_in;
 mod sources;
 mod syncs;

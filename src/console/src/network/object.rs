@@ -2,6 +2,8 @@
 //!
 //! Invariant: names, labels and addresses are hostile. They are cut, and their numbers are limited.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use serde_json::Value;
 
 use crate::facts::{list, text};
@@ -13,12 +15,14 @@ use mainstay_object::{Key, counted, split_api_version};
 const PORTS: usize = 20;
 /// Maximum number of endpoints of a slice. Kubernetes permits as many.
 const ENDPOINTS: usize = 1000;
+/// Maximum number of ports of a slice. Kubernetes permits as many.
+const SLICE_PORTS: usize = 100;
 /// Maximum number of labels of a pod, and of requirements of a selector and their values.
 const LABELS: usize = 100;
 const SERVICE_NAME: &str = "/metadata/labels/kubernetes.io~1service-name";
 
 /// Labels, or the labels that a selector requires.
-type Labels = Vec<(String, String)>;
+type Labels = BTreeMap<String, String>;
 
 /// A port of a Service.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -46,6 +50,8 @@ pub(crate) struct Service {
     pub(crate) has_more_ports: bool,
     /// The labels of its pods; empty if it selects none.
     pub(crate) selector: Labels,
+    /// Whether pods that are not ready receive requests, too.
+    pub(super) publishes_not_ready: bool,
 }
 
 impl Service {
@@ -65,6 +71,7 @@ impl Service {
             ports: list(live, "/spec/ports").take(PORTS).map(port).collect(),
             has_more_ports: list(live, "/spec/ports").nth(PORTS).is_some(),
             selector: if is_external { Labels::new() } else { labels(live.pointer("/spec/selector")) },
+            publishes_not_ready: live.pointer("/spec/publishNotReadyAddresses") == Some(&Value::Bool(true)),
         }
     }
 
@@ -99,6 +106,8 @@ pub(crate) struct Address {
     pub(crate) pod: Option<Key>,
     pub(crate) ip: String,
     pub(crate) is_ready: bool,
+    /// Whether the pod is ready, even if the Service calls all its endpoints ready.
+    pub(super) is_serving: bool,
 }
 
 /// An EndpointSlice.
@@ -106,6 +115,8 @@ pub(crate) struct Address {
 pub(crate) struct Slice {
     pub(crate) service: Key,
     pub(crate) addresses: Vec<Address>,
+    /// The names of the ports that the addresses have. A port of the Service without a port of the pod is missing.
+    pub(super) ports: BTreeSet<String>,
 }
 
 impl Slice {
@@ -119,23 +130,27 @@ impl Slice {
         let one = |endpoint: &Value| {
             let pod = text(endpoint, "/targetRef/name").filter(|_| text(endpoint, "/targetRef/kind") == Some("Pod"));
             let of_pod = text(endpoint, "/targetRef/namespace").or(namespace);
-            let is_known_unready = endpoint.pointer("/conditions/ready") == Some(&Value::Bool(false));
+            // Without a condition, the endpoint is ready.
+            let is_ready = endpoint.pointer("/conditions/ready") != Some(&Value::Bool(false));
+            let serving = endpoint.pointer("/conditions/serving").and_then(Value::as_bool);
             Address {
                 pod: pod.map(|pod| Key::new("", "Pod", of_pod, plain(pod, SHORT))),
                 ip: text_at(endpoint, "/addresses/0", SHORT),
-                // Without this condition, the endpoint is ready.
-                is_ready: !is_known_unready,
+                is_ready,
+                is_serving: serving.unwrap_or(is_ready),
             }
         };
         let addresses = list(live, "/endpoints").take(ENDPOINTS).map(one).collect();
-        Some(Self { service, addresses })
+        let ports = list(live, "/ports").take(SLICE_PORTS).map(|port| text_at(port, "/name", SHORT)).collect();
+        Some(Self { service, addresses, ports })
     }
 
     fn bytes(&self) -> usize {
         let one = |address: &Address| {
             size_of::<Address>() + address.ip.len() + address.pod.as_ref().map_or(0, |pod| 150 + pod.name.len())
         };
-        size_of::<Self>() + 100 + self.service.name.len() + self.addresses.iter().map(one).sum::<usize>()
+        let ports: usize = self.ports.iter().map(|port| size_of::<String>() + port.len()).sum();
+        size_of::<Self>() + 100 + self.service.name.len() + self.addresses.iter().map(one).sum::<usize>() + ports
     }
 }
 
@@ -193,7 +208,7 @@ pub(crate) struct Policy {
 struct Requirement {
     label: String,
     operator: String,
-    values: Vec<String>,
+    values: BTreeSet<String>,
 }
 
 impl Requirement {
@@ -205,8 +220,8 @@ impl Requirement {
         }
     }
 
-    fn matches(&self, labels: &[(String, String)]) -> bool {
-        let value = labels.iter().find(|(label, _)| *label == self.label).map(|(_, value)| value);
+    fn matches(&self, labels: &Labels) -> bool {
+        let value = labels.get(&self.label);
         let is_listed = value.is_some_and(|value| self.values.contains(value));
         match self.operator.as_str() {
             "In" => is_listed,
@@ -316,11 +331,11 @@ fn labels(live: Option<&Value>) -> Labels {
     all.filter_map(|(label, value)| Some((plain(label, SHORT), plain(value.as_str()?, SHORT)))).collect()
 }
 
-fn has_all(labels: &[(String, String)], wanted: &[(String, String)]) -> bool {
-    wanted.iter().all(|one| labels.contains(one))
+fn has_all(labels: &Labels, wanted: &Labels) -> bool {
+    wanted.iter().all(|(label, value)| labels.get(label) == Some(value))
 }
 
-fn bytes_of(labels: &[(String, String)]) -> usize {
+fn bytes_of(labels: &Labels) -> usize {
     labels.iter().map(|(label, value)| size_of::<(String, String)>() + label.len() + value.len()).sum()
 }
 
@@ -392,6 +407,20 @@ mod tests {
         ];
         assert_eq!(all, expected);
         assert_eq!(Slice::of(&key("discovery.k8s.io", "EndpointSlice"), &json!({})), None);
+        assert!(slice.ports.is_empty());
+    }
+
+    #[test]
+    fn a_slice_has_the_names_of_its_ports_and_what_serves() {
+        let slice = json!({
+            "metadata": {"labels": {"kubernetes.io/service-name": "web"}},
+            "ports": [{"name": "http", "port": 80}, {"port": 81}, null],
+            "endpoints": [{"conditions": {"ready": true, "serving": false}}, {"conditions": {"ready": false}}, {}],
+        });
+        let slice = Slice::of(&key("discovery.k8s.io", "EndpointSlice"), &slice).unwrap();
+        assert_eq!(slice.ports.iter().map(String::as_str).collect::<Vec<_>>(), ["", "http"]);
+        let all: Vec<_> = slice.addresses.iter().map(|one| (one.is_ready, one.is_serving)).collect();
+        assert_eq!(all, [(true, false), (false, false), (true, true)]);
     }
 
     #[test]

@@ -5,15 +5,15 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::object::{Pod, Policy, Service};
-use super::route::{Backend, PortRef, Route, Way};
+use super::endpoints::{Behind, Endpoints, RouteWay};
+use super::object::{Pod, Service};
+use super::route::{Backend, Route, Way};
 use super::seen::{Listed, Seen, Subject};
 use mainstay_object::Key;
 
-/// Maximum number of flows and of routes, and of pods and of routes of a flow.
+/// Maximum number of flows and of routes, and of routes of a flow.
 const FLOWS: usize = 100;
 const ROUTES: usize = 100;
-const PODS: usize = 20;
 const ARRIVALS: usize = 20;
 
 /// The ways of a route to one target.
@@ -34,31 +34,6 @@ pub(crate) enum Target<'s> {
     Unread(Key, String),
     /// A receiver that is not a Service, in words.
     Other(&'s str),
-}
-
-/// An endpoint of a Service.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Endpoint {
-    /// The pod, if the endpoint is one.
-    pub(crate) pod: Option<Key>,
-    pub(crate) ip: String,
-    pub(crate) is_ready: bool,
-    /// The object that the pod belongs to, if it is known.
-    pub(crate) workload: Option<Key>,
-}
-
-/// The endpoints of a Service.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Behind<'s> {
-    pub(crate) ready: usize,
-    pub(crate) not_ready: usize,
-    /// The first endpoints, those that are not ready before the others.
-    pub(crate) endpoints: Vec<Endpoint>,
-    /// The NetworkPolicies that select a pod of the Service.
-    pub(crate) policies: Vec<&'s Policy>,
-    pub(crate) problem: Option<&'static str>,
-    /// Notes about what is not known.
-    pub(crate) notes: Vec<String>,
 }
 
 /// Requests on their way: routes, their target, and what is behind it.
@@ -104,13 +79,36 @@ pub(crate) fn picture<'s>(subject: &Subject, seen: &'s Seen) -> Picture<'s> {
     routes.sort_by_cached_key(|route| (!subject.own.contains(&route.key), route.key.clone()));
     let more_routes = routes.len().saturating_sub(ROUTES);
     routes.truncate(ROUTES);
-    let behind = Endpoints::of(subject, seen);
-    let mut flows: Vec<Flow<'s>> = services.into_iter().map(|key| flow(key, &routes, &behind)).collect();
-    flows.extend(others(subject, &routes));
-    flows.sort_by_key(|flow| !flow.is_broken());
-    let more_flows = flows.len().saturating_sub(FLOWS);
-    flows.truncate(FLOWS);
+    let ways = ways_of(&routes);
+    let ways_to = |key: &Key| ways.get(key).map(Vec::as_slice).unwrap_or_default();
+    let mut endpoints = Endpoints::of(subject, seen);
+    // Only the flows of the page are built.
+    let is_fine = |key: &Key| !endpoints.is_broken(key, ways_to(key));
+    let mut services: Vec<(bool, Key)> = services.into_iter().map(|key| (is_fine(&key), key)).collect();
+    services.sort_by_key(|(is_fine, _)| *is_fine);
+    let mut others = others(subject, &routes);
+    let more_flows = (services.len() + others.len()).saturating_sub(FLOWS);
+    services.truncate(FLOWS);
+    others.truncate(FLOWS - services.len());
+    for (_, key) in &services {
+        endpoints.select_policies(key);
+    }
+    let mut flows: Vec<Flow<'s>> = services.iter().map(|(_, key)| flow(ways_to(key), key, &endpoints)).collect();
+    flows.extend(others);
     Picture { flows, more_flows, routes: routes.len(), more_routes }
+}
+
+/// Returns the ways to each Service, in the order of the routes.
+fn ways_of<'s>(routes: &[&'s Route]) -> BTreeMap<&'s Key, Vec<RouteWay<'s>>> {
+    let mut all: BTreeMap<&'s Key, Vec<RouteWay<'s>>> = BTreeMap::new();
+    for route in routes.iter().copied() {
+        for way in &route.ways {
+            if let Backend::Service(to, _) = &way.backend {
+                all.entry(to).or_default().push((route, way));
+            }
+        }
+    }
+    all
 }
 
 /// Returns the Services of the application: its own, those that select one of its pods, and those that its routes name.
@@ -124,34 +122,28 @@ fn services(subject: &Subject, seen: &Seen) -> BTreeSet<Key> {
     all
 }
 
-/// Returns the flow of a Service.
-fn flow<'s>(key: Key, routes: &[&'s Route], behind: &Endpoints<'_, 's>) -> Flow<'s> {
-    let seen = behind.seen;
-    let target = match (seen.services.get(&key), seen.unread(Listed::Services, &key)) {
+/// Returns the flow of a Service. The routes with a problem come first.
+fn flow<'s>(ways: &[RouteWay<'s>], key: &Key, endpoints: &Endpoints<'_, 's>) -> Flow<'s> {
+    let seen = endpoints.seen;
+    let service = seen.services.get(key);
+    let mut arrivals: Vec<Arrivals<'s>> = Vec::new();
+    for &(route, way) in ways {
+        let problem = service.and_then(|service| endpoints.way_problem(service, way));
+        match arrivals.last_mut() {
+            Some(last) if std::ptr::eq(last.route, route) => last.ways.push((way, problem)),
+            _ => arrivals.push(Arrivals { route, ways: vec![(way, problem)] }),
+        }
+    }
+    arrivals.sort_by_key(|one| one.ways.iter().all(|(_, problem)| problem.is_none()));
+    let more = arrivals.len().saturating_sub(ARRIVALS);
+    arrivals.truncate(ARRIVALS);
+    let behind = service.map(|service| endpoints.of_service(service)).unwrap_or_default();
+    let note = seen.unread(Listed::Routes, key).map(|why| format!("Not all routes are known: {why}."));
+    let target = match (service, seen.unread(Listed::Services, key)) {
         (Some(service), _) => Target::Service(service),
         (None, None) => Target::Missing(key.clone()),
         (None, Some(why)) => Target::Unread(key.clone(), why.to_owned()),
     };
-    let problem = |port: &PortRef| match &target {
-        Target::Service(service) => port_problem(service, port),
-        Target::Missing(_) | Target::Unread(..) | Target::Other(_) => None,
-    };
-    let arrives = |&route: &&'s Route| {
-        let ways = route.ways.iter().filter_map(|way| match &way.backend {
-            Backend::Service(to, port) if *to == key => Some((way, problem(port))),
-            Backend::Service(..) | Backend::Other(_) => None,
-        });
-        let ways: Vec<_> = ways.collect();
-        (!ways.is_empty()).then_some(Arrivals { route, ways })
-    };
-    let mut arrivals: Vec<Arrivals<'s>> = routes.iter().filter_map(arrives).collect();
-    let more = arrivals.len().saturating_sub(ARRIVALS);
-    arrivals.truncate(ARRIVALS);
-    let behind = match &target {
-        Target::Service(service) => behind.of_service(service),
-        Target::Missing(_) | Target::Unread(..) | Target::Other(_) => Behind::default(),
-    };
-    let note = seen.unread(Listed::Routes, &key).map(|why| format!("Not all routes are known: {why}."));
     Flow { arrivals, more, note, target, behind }
 }
 
@@ -176,117 +168,11 @@ fn others<'s>(subject: &Subject, routes: &[&'s Route]) -> Vec<Flow<'s>> {
     all.into_values().collect()
 }
 
-/// Returns why a Service has no such port.
-fn port_problem(service: &Service, port: &PortRef) -> Option<String> {
-    // A name of another host has the ports of that host.
-    if service.has_more_ports || service.is_external_name() {
-        return None;
-    }
-    match port {
-        PortRef::Unneeded => None,
-        PortRef::Absent => Some("the route names no port".to_owned()),
-        PortRef::Number(number) => {
-            let has_port = service.ports.iter().any(|one| one.number == *number);
-            (!has_port).then(|| format!("port {number} is not a port of the Service"))
-        }
-        PortRef::Name(name) => {
-            let has_port = service.ports.iter().any(|one| one.name == *name);
-            (!has_port).then(|| format!("port {name} is not a port of the Service"))
-        }
-    }
-}
-
-/// The addresses of a Service by pod and address, and whether they are ready. The same pod may be in several slices.
-type Addresses<'s> = BTreeMap<(Option<&'s Key>, &'s str), bool>;
-
-/// The endpoints of all Services.
-struct Endpoints<'a, 's> {
-    subject: &'a Subject,
-    seen: &'s Seen,
-    addresses: BTreeMap<&'s Key, Addresses<'s>>,
-    /// The positions of the policies that select a pod.
-    policies: BTreeMap<&'s Key, Vec<usize>>,
-}
-
-impl<'a, 's> Endpoints<'a, 's> {
-    fn of(subject: &'a Subject, seen: &'s Seen) -> Self {
-        let mut addresses: BTreeMap<&'s Key, Addresses<'s>> = BTreeMap::new();
-        for slice in &seen.slices {
-            let known = addresses.entry(&slice.service).or_default();
-            for one in &slice.addresses {
-                let ip = if one.pod.is_some() { "" } else { one.ip.as_str() };
-                *known.entry((one.pod.as_ref(), ip)).or_default() |= one.is_ready;
-            }
-        }
-        let selecting = |pod: &Pod| -> Vec<usize> {
-            let all = seen.policies.iter().enumerate();
-            all.filter(|(_, policy)| policy.selects(pod)).map(|(at, _)| at).collect()
-        };
-        let policies = seen.pods.values().map(|pod| (&pod.key, selecting(pod))).collect();
-        Self { subject, seen, addresses, policies }
-    }
-
-    fn workload(&self, pod: &Key) -> Option<Key> {
-        let owner = || self.seen.pods.get(pod).and_then(|pod| pod.owner.as_ref());
-        self.subject.workloads.get(pod).or_else(owner).cloned()
-    }
-
-    fn of_service(&self, service: &Service) -> Behind<'s> {
-        if service.is_external_name() {
-            return Behind::default();
-        }
-        let known = self.addresses.get(&service.key);
-        let mut all: Vec<(Option<&Key>, &str, bool)> =
-            known.into_iter().flatten().map(|((pod, ip), is_ready)| (*pod, *ip, *is_ready)).collect();
-        let ready = all.iter().filter(|(.., is_ready)| *is_ready).count();
-        let not_ready = all.len() - ready;
-        let positions: BTreeSet<usize> =
-            all.iter().filter_map(|(pod, ..)| self.policies.get((*pod)?)).flatten().copied().collect();
-        let unread = self.seen.unread(Listed::Slices, &service.key);
-        let problem = (ready == 0 && unread.is_none()).then(|| self.without_ready(service));
-        all.sort_by_key(|(.., is_ready)| *is_ready);
-        let endpoint = |(pod, ip, is_ready): (Option<&Key>, &str, bool)| Endpoint {
-            pod: pod.cloned(),
-            ip: ip.to_owned(),
-            is_ready,
-            workload: pod.and_then(|pod| self.workload(pod)),
-        };
-        Behind {
-            ready,
-            not_ready,
-            endpoints: all.into_iter().take(PODS).map(endpoint).collect(),
-            policies: positions.into_iter().filter_map(|at| self.seen.policies.get(at)).collect(),
-            problem,
-            notes: self.notes(&service.key),
-        }
-    }
-
-    /// Returns the problem of a Service without ready endpoints.
-    fn without_ready(&self, service: &Service) -> &'static str {
-        let mut pods = self.seen.pods.values().filter(|pod| pod.is_active());
-        if service.selector.is_empty() {
-            "no ready endpoint"
-        } else if self.seen.unread(Listed::Pods, &service.key).is_some() || pods.any(|pod| service.selects(pod)) {
-            "no ready pod"
-        } else {
-            "no ready pod: the Service selects none"
-        }
-    }
-
-    /// Returns what is not known about the endpoints of a Service.
-    fn notes(&self, service: &Key) -> Vec<String> {
-        let unread = |listed| self.seen.unread(listed, service);
-        let endpoints = unread(Listed::Slices).map(|why| format!("Not all endpoints are known: {why}."));
-        let policies = unread(Listed::Policies).or_else(|| unread(Listed::Pods));
-        let policies = policies.map(|why| format!("Not all NetworkPolicies of the pods are known: {why}."));
-        endpoints.into_iter().chain(policies).collect()
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use serde_json::{Value, json};
 
+    use super::super::endpoints::{PODS, POLICIES};
     use super::super::seen::Part;
     use super::*;
 
@@ -314,7 +200,8 @@ mod tests {
 
     fn slice(name: &str, endpoints: Value) -> Live<'_> {
         let labels = json!({"kubernetes.io/service-name": name.split_once('/').unwrap().1});
-        let live = json!({"metadata": {"labels": labels}, "endpoints": endpoints});
+        let ports = json!([{"name": "", "port": 80}, {"name": "http", "port": 8080}]);
+        let live = json!({"metadata": {"labels": labels}, "endpoints": endpoints, "ports": ports});
         (Listed::Slices, "discovery.k8s.io", "EndpointSlice", name, live)
     }
 
@@ -430,6 +317,64 @@ mod tests {
             &[slice("shop/db", json!([endpoint("db-1", true)]))],
             "1+0 fine",
         );
+    }
+
+    #[test]
+    fn a_port_without_a_ready_pod_is_a_problem_of_its_ways() {
+        let named = |name: &str| json!({ "name": name });
+        // No pod has the port `web`.
+        let ports = json!([{"name": "http", "port": 80}, {"name": "admin", "port": 81, "targetPort": "web"}]);
+        let spec = json!({"selector": {"app": "web"}, "ports": ports});
+        let routes =
+            ingress("shop/web", &[("web", named("http")), ("web", named("admin")), ("web", json!({"number": 81}))]);
+        let objects = [routes, service("shop/web", spec), slice("shop/web", json!([endpoint("web-1", true)]))];
+        let subject = subject(&[OWN_INGRESS]);
+        let mut all = seen(&objects);
+        let of_admin = "no ready pod for port admin; no ready pod for port 81";
+        assert_eq!(shown(&picture(&subject, &all)), [format!("web[{of_admin}] > Service shop/web > 1+0 fine")]);
+        all.set_read(Listed::Slices, "shop", Some("you may not".to_owned()));
+        assert_eq!(shown(&picture(&subject, &all)), ["web[] > Service shop/web > 1+0 fine"]);
+        let dead = json!({"selector": {"app": "web"}, "ports": [{"name": "admin", "port": 81, "targetPort": "web"}]});
+        let objects = [service("shop/web", dead), slice("shop/web", json!([endpoint("web-1", true)]))];
+        let own = Subject { own: [Key::new("", "Service", Some("shop"), "web")].into(), ..Subject::default() };
+        let expected = [" > Service shop/web > 1+0 no ready pod for any port of the Service"];
+        assert_eq!(shown(&picture(&own, &seen(&objects))), expected);
+    }
+
+    #[test]
+    fn a_service_that_publishes_pods_which_are_not_ready_needs_one_that_serves() {
+        let own = Subject { own: [Key::new("", "Service", Some("shop"), "db")].into(), ..Subject::default() };
+        let check = |publishes: bool, serving: bool, expected: &str| {
+            let mut one = endpoint("db-1", true);
+            one["conditions"]["serving"] = json!(serving);
+            let spec = json!({"selector": {"app": "db"}, "publishNotReadyAddresses": publishes});
+            let all = seen(&[service("shop/db", spec), slice("shop/db", json!([one])), pod("shop/db-1", "db")]);
+            assert_eq!(shown(&picture(&own, &all)), [format!(" > Service shop/db > {expected}")]);
+        };
+        check(true, true, "1+0 fine");
+        check(true, false, "0+1 no ready pod");
+        check(false, false, "1+0 fine");
+    }
+
+    #[test]
+    fn the_policies_of_a_service_are_limited() {
+        let names: Vec<String> = (0..POLICIES + 5).map(|at| format!("shop/p{at}")).collect();
+        let policy =
+            |name| (Listed::Policies, "networking.k8s.io", "NetworkPolicy", name, json!({"spec": {"podSelector": {}}}));
+        for (count, has_more) in [(POLICIES, false), (POLICIES + 1, true), (POLICIES + 5, true)] {
+            let mut objects: Vec<Live<'_>> = names[..count].iter().map(|name| policy(name.as_str())).collect();
+            objects.extend([
+                service("shop/web", json!({"selector": {"app": "web"}})),
+                slice("shop/web", json!([endpoint("web-1", true), endpoint("web-2", true)])),
+                pod("shop/web-1", "web"),
+                pod("shop/web-2", "web"),
+            ]);
+            let all = seen(&objects);
+            let own = subject(&[("", "Service", "web")]);
+            let picture = picture(&own, &all);
+            let behind = &picture.flows[0].behind;
+            assert_eq!((behind.policies.len(), behind.has_more_policies), (POLICIES, has_more));
+        }
     }
 
     #[test]

@@ -17,6 +17,8 @@ const HOSTS: usize = 10;
 const ALTERNATIVES: usize = 5;
 /// Groups whose objects make routes. A page shows their own object instead.
 const MAKERS: [&str; 3] = ["gateway.kyma-project.io/", "serving.knative.dev/", "networking.internal.knative.dev/"];
+/// The host of a rule without one.
+const ALL_HOSTS: &str = "all hosts";
 const GATEWAY: &str = "gateway.networking.k8s.io";
 
 /// The port of a Service that a route names.
@@ -177,14 +179,15 @@ fn ingress_backend(ways: &Ways, one: &Value) -> Backend {
 
 fn ingress(live: &Value, hosts: &[Address], ways: &mut Ways) {
     for rule in list(live, "/spec/rules") {
-        let host = text(rule, "/host").map(|host| known_host(hosts, host));
+        let host =
+            text(rule, "/host").map_or_else(|| Address::Text(ALL_HOSTS.to_owned()), |host| known_host(hosts, host));
         for path in list(rule, "/http/paths") {
             let requests = match (text(path, "/path").unwrap_or("/"), text(path, "/pathType")) {
                 (path, None | Some("Prefix")) => path.to_owned(),
                 (path, Some(kind)) => format!("{path} ({kind})"),
             };
             let backend = ingress_backend(ways, &path["backend"]);
-            ways.add(host.clone(), &requests, backend);
+            ways.add(Some(host.clone()), &requests, backend);
         }
     }
     if let Some(one) = live.pointer("/spec/defaultBackend").filter(|one| one.is_object()) {
@@ -286,7 +289,7 @@ fn virtual_service(live: &Value, ways: &mut Ways) {
             };
             let count = list(rule, "/route").take(2).count();
             if count == 0 {
-                ways.add(None, &requests, Backend::Other("a redirect or a fixed response".to_owned()));
+                ways.add(None, &requests, Backend::Other(without_route(&ways.namespace, rule)));
             }
             for one in list(rule, "/route") {
                 let port = one.pointer("/destination/port/number");
@@ -297,6 +300,13 @@ fn virtual_service(live: &Value, ways: &mut Ways) {
             }
         }
     }
+}
+
+/// Returns the receiver of a rule of a VirtualService without routes, in words.
+fn without_route(namespace: &str, rule: &Value) -> String {
+    let Some(name) = text(rule, "/delegate/name") else { return "a redirect or a fixed response".to_owned() };
+    let namespace = text(rule, "/delegate/namespace").unwrap_or(namespace);
+    plain(&format!("routes of the VirtualService {namespace}/{name}"), SHORT)
 }
 
 fn istio_match(one: &Value) -> String {
@@ -381,6 +391,9 @@ mod tests {
         let all =
             shown("networking.k8s.io", "Ingress", json!({"spec": {"defaultBackend": backend("rest", json!({}))}}));
         assert_eq!(all, ["other hosts and other paths > shop/rest Absent"]);
+        let rule = json!({"http": {"paths": [{"path": "/a", "backend": backend("web", json!({"number": 80}))}]}});
+        let all = shown("networking.k8s.io", "Ingress", json!({"spec": {"rules": [rule]}}));
+        assert_eq!(all, ["all hosts /a > shop/web Number(80)"]);
     }
 
     #[test]
@@ -423,6 +436,16 @@ mod tests {
         assert_eq!(
             shown("networking.istio.io", "VirtualService", json!({"spec": {"http": [http]}})),
             ["/a > shop/web Unneeded", "/a > other/web Unneeded", "/a > <host api.example.com>"]
+        );
+        let delegates =
+            json!([{"delegate": {"name": "a"}}, {"delegate": {"name": "b", "namespace": "other"}}, {"redirect": {}}]);
+        assert_eq!(
+            shown("networking.istio.io", "VirtualService", json!({"spec": {"http": delegates}})),
+            [
+                "/ > <routes of the VirtualService shop/a>",
+                "/ > <routes of the VirtualService other/b>",
+                "/ > <a redirect or a fixed response>",
+            ]
         );
         let traffic = json!({"status": {"url": "https://web.shop.example.com", "traffic": [{"revisionName": "web-1", "percent": 90}, {"latestRevision": true}]}});
         assert_eq!(shown("serving.knative.dev", "Service", traffic), ["90 % of requests > shop/web-1 Unneeded"]);

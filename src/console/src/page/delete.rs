@@ -10,9 +10,8 @@ use crate::address;
 use crate::asked::Asked;
 use crate::belonging::{Belonging, Referrer};
 use crate::command::Command;
-use crate::deletion::{Loss, controller};
+use crate::deletion::{Followers, Loss, controller};
 use crate::form::{Keeper, keeper_of_label};
-use crate::row::Row;
 use crate::text::{MESSAGE, SHORT, plain};
 use mainstay_cluster::Removal;
 use mainstay_object::{Key, counted};
@@ -99,6 +98,7 @@ fn of_repository(key: &Key, keeper: &Keeper) -> Markup {
             }
             " manages this object and would recreate it. Remove it from the repository instead. The GitSync then prunes it."
         }
+        @if !keeper.note.is_empty() { p.quiet { (keeper.note) } }
         @if !keeper.file.is_empty() { p { "File: " code { (plain(&keeper.file, MESSAGE)) } } }
         @match commands {
             Some(commands) => {
@@ -117,27 +117,35 @@ fn lost(loss: &Loss) -> Markup {
     html! {
         @match loss {
             Loss::Function(all) => (of_function(all)),
-            Loss::GitRepository(rows) if rows.is_empty() => p { "No GitSync and no Function that you may see follows it." },
-            Loss::GitRepository(rows) => {
-                p { "These follow it. They keep what they have, read no new commit, and say that the GitRepository is missing:" }
-                ul {
-                    @for row in rows.iter().take(NAMED) { li { (follower(row)) } }
-                    @if rows.len() > NAMED { li { "and " (rows.len() - NAMED) " more" } }
-                }
-            },
+            Loss::GitRepository(all) => (of_git_repository(all)),
             Loss::ApiRule(facts) if facts.addresses.is_empty() => p { "Its host is not served any more." },
             Loss::ApiRule(facts) => { p { "These hosts are not served any more:" } (addresses(facts)) },
         }
     }
 }
 
-fn follower(row: &Row) -> Markup {
-    html! { a href=(address::of_object(&row.kind.key(&row.namespace, &row.name))) { (row.kind.name()) " " (row.name) } }
+/// Returns the objects that follow a GitRepository. It has none only if all of them are known.
+fn of_git_repository(all: &Followers) -> Markup {
+    html! {
+        @if !all.keys.is_empty() {
+            p { "These follow it. They keep what they have, read no new commit, and say that the GitRepository is missing:" }
+            (keys(all.keys.iter()))
+        } @else if all.unread.is_empty() { p { "No GitSync, no Function and no ImageUpdateAutomation follows it." } }
+        @if !all.unread.is_empty() {
+            p.note {
+                @if all.keys.is_empty() { "Not known: which objects follow it. " } @else { "The list is incomplete. " }
+                "The reason: " (plain(&all.unread.join("; "), MESSAGE)) "."
+            }
+        }
+    }
 }
 
+/// Returns the objects that belong to a Function. It has none only if all of them are known.
 fn of_function(all: &Belonging) -> Markup {
     html! {
-        @if all.children.is_empty() && all.pods.is_empty() { p { "No objects that belong to it are known." } }
+        @if all.children.is_empty() && all.pods.is_empty() {
+            @if all.notes.is_empty() { p { "No objects belong to it." } } @else { p { "Not known: which objects belong to it." } }
+        }
         @else {
             p { "These objects belong to it, and are deleted with it" @if !all.pods.is_empty() { ", with " (counted(all.pods.len(), "pod")) } ":" }
             (keys(all.children.iter().map(|child| &child.key)))
@@ -147,6 +155,7 @@ fn of_function(all: &Belonging) -> Markup {
             p { "These objects stay, and no longer reach it:" }
             (keys(left.iter().map(|one| &one.member.key)))
         }
+        @if !all.notes.is_empty() { p.note { "The list is incomplete." } }
         @for note in &all.notes { (parts::note(note)) }
     }
 }
@@ -266,8 +275,12 @@ mod tests {
         let controller = Key::new("example.com", HOSTILE, Some("shop"), HOSTILE);
         let html = page(&asked("web"), None, Some(&controller));
         assert!(!html.contains("<form") && !html.contains("<script>"), "{html}");
-        let keeper =
-            |path: &str| Keeper { git_sync: None, file: format!("{path}, line 1"), path: Some(path.to_owned()) };
+        let keeper = |path: &str| Keeper {
+            git_sync: None,
+            file: format!("{path}, line 1"),
+            path: Some(path.to_owned()),
+            note: String::new(),
+        };
         let html = page(&asked("web"), Some(&keeper("apps/web.yaml")), None);
         assert!(!html.contains("<form") && html.contains(">git rm -- apps/web.yaml</code>"), "{html}");
         let html = page(&asked("web"), Some(&keeper(HOSTILE)), None);
@@ -275,6 +288,22 @@ mod tests {
             !html.contains("git rm") && !html.contains("<script>") && html.contains("Remove the document"),
             "{html}"
         );
+    }
+
+    #[test]
+    fn an_object_has_no_followers_only_if_all_are_known() {
+        let (none, unread) = ("No GitSync, no Function", vec!["you may not list gitsyncs in shop".to_owned()]);
+        let of =
+            |keys: Vec<Key>, unread: Vec<String>| lost(&Loss::GitRepository(Followers { keys, unread })).into_string();
+        assert!(of(vec![], vec![]).contains(none));
+        let unknown = of(vec![], unread.clone());
+        assert!(unknown.contains("Not known") && unknown.contains(&unread[0]) && !unknown.contains(none), "{unknown}");
+        let part = of(vec![FleetKind::GitSync.key("shop", "demo")], unread);
+        assert!(part.contains("GitSync demo</a>") && part.contains("The list is incomplete."), "{part}");
+        let of = |notes: Vec<String>| lost(&Loss::Function(Belonging { notes, ..Belonging::default() })).into_string();
+        assert!(of(vec![]).contains("No objects belong to it."));
+        let cut = of(vec!["only the first 500 jobs.batch are read".to_owned()]);
+        assert!(cut.contains("The list is incomplete.") && !cut.contains("No objects"), "{cut}");
     }
 
     #[test]

@@ -20,6 +20,8 @@ const FORM: &str = "fields";
 /// The change of a form.
 pub(crate) struct Review {
     pub(crate) manifest: String,
+    /// Whether the manifest has a mark instead of a login.
+    pub(crate) is_hidden: bool,
     /// The lines that differ from the live object; empty for a new one.
     pub(crate) lines: Vec<(Side, String)>,
     pub(crate) is_changed: bool,
@@ -64,7 +66,7 @@ pub(crate) struct FormPage<'p, F> {
     pub(crate) right: &'p Right,
     pub(crate) csrf: &'p str,
     pub(crate) fields: &'p F,
-    /// The generation of the live object that the form is about.
+    /// The identity and the generation of the live object that the form is about; empty for a new one.
     pub(crate) generation: &'p str,
     pub(crate) runtimes: &'p [&'static str],
     /// The names that the form suggests.
@@ -110,6 +112,7 @@ fn kept(keeper: &Keeper, kind: FleetKind) -> Markup {
             " manages this " (kind.name()) ", and reverts changes in the cluster. The form writes a manifest to copy. "
             @if keeper.file.is_empty() { "Change its file in Git." } @else { "Change its file in Git: " code { (plain(&keeper.file, SHORT)) } }
         }
+        @if !keeper.note.is_empty() { p.quiet { (keeper.note) } }
     }
 }
 
@@ -174,9 +177,10 @@ fn reviewed<F: ObjectForm>(page: &FormPage<'_, F>, review: &Review) -> Markup {
             }
             (apply(page, review))
             h3 { "Manifest" }
+            @if review.is_hidden { p.note { "A login in an address is hidden. The manifest has a mark in its place, so it is not copied." } }
             @if is_cut { p.note { "The manifest is too large for this page, which shows its beginning." } }
             @else if shown != review.manifest { p.note { "Some characters are shown escaped. A copy of this manifest differs there." } }
-            pre tabindex="0" aria-label="Manifest" data-copy=[(!is_cut).then_some("the manifest")] { (shown) }
+            pre tabindex="0" aria-label="Manifest" data-copy=[(!is_cut && !review.is_hidden).then_some("the manifest")] { (shown) }
         }
     }
 }

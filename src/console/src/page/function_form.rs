@@ -3,7 +3,8 @@
 use maud::{Markup, html};
 
 use super::form::{FormFields, FormPage, code_field, name_field, suggesting_field, text_field};
-use crate::function_form::{AMOUNTS, FIELD, FunctionFields, MountRow, ORIGINS, VariableRow};
+use crate::function_form::{AMOUNTS, FunctionFields};
+use crate::function_rows::{FIELD, MountRow, ORIGINS, UNKNOWN, VariableRow};
 use crate::git_place::{GIT, GitPlace, LOGINS, PLACES};
 use crate::source::is_git;
 
@@ -107,10 +108,16 @@ fn pod_fields(fields: &FunctionFields) -> Markup {
 fn mount(number: usize, row: &MountRow) -> Markup {
     html! {
         div.variable.mount {
+            (position("mount-at", row.at))
             input type="text" name="mount-secret" value=(row.secret) aria-label={ "Secret " (number) } placeholder="SECRET" maxlength="253" autocomplete="off" spellcheck="false";
             input type="text" name="mount-directory" value=(row.directory) aria-label={ "Directory of Secret " (number) } placeholder="/DIRECTORY" maxlength="1024" autocomplete="off" spellcheck="false";
         }
     }
+}
+
+/// Returns the hidden position of a row in the live object.
+fn position(name: &str, at: Option<usize>) -> Markup {
+    html! { input type="hidden" name=(name) value=(at.map(|at| at.to_string()).unwrap_or_default()); }
 }
 
 fn runtime(page: &FormPage<'_, FunctionFields>) -> Markup {
@@ -129,10 +136,12 @@ fn runtime(page: &FormPage<'_, FunctionFields>) -> Markup {
 fn variable(number: usize, row: &VariableRow) -> Markup {
     html! {
         div.variable {
+            (position("env-at", row.at))
             input type="text" name="env-name" value=(row.name) aria-label={ "Name of variable " (number) } placeholder="NAME" maxlength="512" autocomplete="off" spellcheck="false";
             select name="env-origin" aria-label={ "Origin of variable " (number) } {
                 @for (word, label) in ORIGINS { option value=(word) selected[word == row.origin] { (label) } }
                 @if row.origin == FIELD { option value=(FIELD) selected { "field of the pod" } }
+                @if row.origin == UNKNOWN { option value=(UNKNOWN) selected { "unknown to this form" } }
             }
             textarea name="env-value" rows="1" aria-label={ "Value of variable " (number) } spellcheck="false" { "\n" (row.value) }
         }
@@ -150,6 +159,7 @@ mod tests {
         for (size, is_whole) in [(MANIFEST - 1, true), (MANIFEST + 1, false)] {
             let review = Review {
                 manifest: "x".repeat(size),
+                is_hidden: false,
                 lines: Vec::new(),
                 is_changed: true,
                 effect: Ok(String::new()),

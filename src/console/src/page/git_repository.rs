@@ -12,7 +12,7 @@ use crate::action::offered;
 use crate::address;
 use crate::field::{text_at, time_at};
 use crate::lookup::lookups;
-use crate::remote::without_login;
+use crate::remote::shown;
 use crate::row::{FleetKind, Row, State, conditions_of};
 use crate::shown::EventRow;
 use crate::text::{MESSAGE, SHORT, plain, with_short_ids};
@@ -30,6 +30,8 @@ pub(crate) struct GitRepositoryPage<'p> {
     pub(crate) state: State,
     /// The GitSyncs and Functions that follow it, as far as the user may see them.
     pub(crate) followers: &'p [Arc<Row>],
+    /// Why not all followers are known; empty if they are.
+    pub(crate) unread: &'p [String],
     pub(crate) events: &'p Result<Vec<EventRow>, String>,
     pub(crate) right: &'p Right,
     /// The permission to delete it.
@@ -39,7 +41,7 @@ pub(crate) struct GitRepositoryPage<'p> {
 
 /// Returns the page.
 pub(crate) fn git_repository(page: &GitRepositoryPage<'_>) -> Markup {
-    let GitRepositoryPage { key, live, state, followers, events, right, deletion, now } = page;
+    let GitRepositoryPage { key, live, state, followers, unread, events, right, deletion, now } = page;
     let namespace = key.namespace.as_deref().unwrap_or_default();
     html! {
         (parts::place(key, None))
@@ -51,7 +53,7 @@ pub(crate) fn git_repository(page: &GitRepositoryPage<'_>) -> Markup {
         (delete_button(key, live, deletion))
         p { a href=(address::of_any(key)) { "Origin, field managers and YAML of this GitRepository" } }
         (facts(page))
-        section aria-labelledby="followers" { h2 #followers { "Followed by" } (followed_by(followers, *now)) }
+        section aria-labelledby="followers" { h2 #followers { "Followed by" } (followed_by(followers, unread, *now)) }
         section aria-labelledby="keys" { h2 #keys { "Host keys" } (host_keys(live, *now)) }
         section aria-labelledby="conditions" { h2 #conditions { "Conditions" } (parts::conditions(key, &conditions_of(live), *now)) }
         section aria-labelledby="events" { h2 #events { "Events" } (parts::events(events, *now)) }
@@ -75,7 +77,7 @@ fn facts(page: &GitRepositoryPage<'_>) -> Markup {
     let ready = all.iter().find(|one| one.kind == "Ready");
     html! {
         dl.facts {
-            div.long { dt { "Address" } dd { (plain(&without_login(url), MESSAGE)) } }
+            div.long { dt { "Address" } dd { (plain(&shown(url), MESSAGE)) } }
             div { dt { "Authentication" } dd {
                 @if credentials.is_empty() { "none" } @else { (text("/spec/auth/type")) ", Secret " (secret(&credentials)) }
             } }
@@ -101,10 +103,13 @@ fn facts(page: &GitRepositoryPage<'_>) -> Markup {
     }
 }
 
-fn followed_by(followers: &[Arc<Row>], now: Timestamp) -> Markup {
+/// Returns the followers. The repository has none only if all of them are known.
+fn followed_by(followers: &[Arc<Row>], unread: &[String], now: Timestamp) -> Markup {
     html! {
-        @if followers.is_empty() { p.quiet { "No GitSync and no Function that you may see follows this repository." } }
-        @else {
+        @if followers.is_empty() {
+            @if unread.is_empty() { p.quiet { "No GitSync and no Function follows this repository. ImageUpdateAutomations are on the page of sources." } }
+            @else { p.quiet { "Not known: which GitSyncs and Functions follow this repository." } }
+        } @else {
             table.cards {
                 thead { tr { th scope="col" { "State" } th scope="col" { "Kind" } th scope="col" { "Name" } th scope="col" { "Version" } th scope="col" { "Since" } } }
                 tbody { @for row in followers.iter().take(FOLLOWERS) {
@@ -119,6 +124,7 @@ fn followed_by(followers: &[Arc<Row>], now: Timestamp) -> Markup {
             }
             @if followers.len() > FOLLOWERS { p.note { (followers.len() - FOLLOWERS) " more are not shown." } }
         }
+        @for why in unread { p.note { (why) } }
     }
 }
 

@@ -14,9 +14,6 @@ use crate::network::{Arrivals, Behind, Endpoint, Flow, Picture, Policy, Service,
 use crate::text::{SHORT, plain};
 use mainstay_object::{Key, counted};
 
-/// Maximum number of NetworkPolicies of a Service.
-const POLICIES: usize = 20;
-
 /// Contents of the page.
 pub(crate) struct NetworkPage<'p> {
     /// The GitSync or the Function.
@@ -87,7 +84,7 @@ fn flow_of(flow: &Flow<'_>) -> Markup {
         li.flow.broken[flow.is_broken()] aria-label={ "Traffic to " (label) } {
             div.hop {
                 p.hop-title { "Hosts and paths" }
-                @if flow.arrivals.is_empty() && flow.note.is_none() { p.quiet { "No route in the namespaces of this page." } }
+                @if flow.arrivals.is_empty() && flow.note.is_none() { p.quiet { "No route of the kinds that this page reads." } }
                 @for one in &flow.arrivals { (arrivals(one, &flow.target)) }
                 @if flow.more > 0 { p.quiet { "and " (counted(flow.more, "route")) " more" } }
                 @if let Some(note) = &flow.note { p.quiet { (note) } }
@@ -170,7 +167,7 @@ fn service_of(service: &Service) -> Markup {
 }
 
 fn behind(behind: &Behind<'_>) -> Markup {
-    let Behind { ready, not_ready, endpoints, policies, problem: wrong, notes } = behind;
+    let Behind { ready, not_ready, endpoints, policies, has_more_policies, problem: wrong, notes } = behind;
     let hidden = (ready + not_ready).saturating_sub(endpoints.len());
     html! {
         @if let Some(wrong) = wrong { p { (problem(wrong)) } }
@@ -182,8 +179,8 @@ fn behind(behind: &Behind<'_>) -> Markup {
             }
         }
         @if hidden > 0 { p.quiet { "and " (counted(hidden, "endpoint")) " more" } }
-        @for policy in policies.iter().take(POLICIES) { p { (policy_of(policy)) } }
-        @if policies.len() > POLICIES { p.quiet { "and " (policies.len() - POLICIES) " more NetworkPolicies" } }
+        @for policy in policies { p { (policy_of(policy)) } }
+        @if *has_more_policies { p.quiet { "and more NetworkPolicies" } }
         @for note in notes { p.quiet { (note) } }
     }
 }
@@ -262,7 +259,7 @@ mod tests {
                 "discovery.k8s.io",
                 "EndpointSlice",
                 "web-x",
-                json!({"metadata": {"labels": labels}, "endpoints": endpoints}),
+                json!({"metadata": {"labels": labels}, "endpoints": endpoints, "ports": [{"port": 80}]}),
             ),
             (Listed::Pods, "", "Pod", "web-1", pod),
             (Listed::Policies, "networking.k8s.io", "NetworkPolicy", "deny", json!({"spec": {"podSelector": {}}})),

@@ -15,7 +15,7 @@ use crate::address;
 use crate::again::Again;
 use crate::facts::Facts;
 use crate::field::{text_at, time_at};
-use crate::remote::without_login;
+use crate::remote::shown;
 use crate::row::{FleetKind, conditions_of, row};
 use crate::shown::{EventRow, yaml};
 use crate::text::{MESSAGE, SHORT, plain, with_short_ids};
@@ -219,7 +219,7 @@ fn own_facts(kind: FleetKind, live: &Value) -> Markup {
     let (url, interval) = (text_at(live, "/spec/url", SHORT), text_at(live, "/spec/interval", SHORT));
     let version = row(kind, live).version;
     html! {
-        @if !url.is_empty() { div.long { dt { "Address" } dd { (without_login(&url)) } } }
+        @if !url.is_empty() { div.long { dt { "Address" } dd { (shown(&url)) } } }
         @if !version.is_empty() { div { dt { "Version" } dd { code title=(version) { (with_short_ids(&version)) } } } }
         @if !interval.is_empty() { div { dt { "Interval" } dd { (interval) } } }
     }

@@ -1,7 +1,8 @@
 //! Asks before the deletion of an object, and deletes it with the permissions of the user.
 //!
 //! Invariant: only the version of the object that the question was about is deleted. Invariant: an object of a GitSync, or
-//! of another object that controls it, is not deleted.
+//! of another object that controls it, is not deleted. Invariant: only the deletion itself has no time limit, because the
+//! user has to know whether it was performed.
 
 use axum::response::Response;
 use http::StatusCode;
@@ -10,11 +11,11 @@ use serde_json::Value;
 
 use super::keeper::keeper;
 use super::page_memory::Heavy;
-use super::pages::{heavy, keeping, not_shown, room};
+use super::pages::{heavy, in_time, keeping, not_shown, room};
 use super::session::Session;
 use super::unwritten::{nothing_deleted, undeleted};
 use super::watched::said;
-use super::{answer, function, read};
+use super::{answer, followers, function, read};
 use crate::asked::Asked;
 use crate::deletion::{Loss, controller};
 use crate::facts::Facts;
@@ -42,12 +43,7 @@ pub(super) async fn perform(session: &Session, asked: &Asked, form: &Query) -> R
 async fn loss(session: &Session, key: &Key, live: &Value) -> Option<Loss> {
     match FleetKind::of(key)? {
         FleetKind::Function => Some(Loss::Function(function::belonging(session, key, live).await)),
-        FleetKind::GitRepository => {
-            let watched = session.watched();
-            watched.settled().await;
-            let namespace = key.namespace.as_deref().unwrap_or_default();
-            Some(Loss::GitRepository(page::followers(watched.rows(), namespace, &key.name)))
-        }
+        FleetKind::GitRepository => Some(Loss::GitRepository(followers::followers(session, key).await)),
         FleetKind::ApiRule => Some(Loss::ApiRule(Facts::of(key, live))),
         _ => None,
     }
@@ -93,20 +89,38 @@ async fn delete(session: &Session, asked: &Asked, form: &Query) -> Response {
     let (uid, version) = (form.get("uid"), form.get("version"));
     if uid.is_empty() || version.is_empty() {
         let why = "Nothing was deleted: the form names no version of the object. Read the question below.";
-        return ask(session, asked, StatusCode::UNPROCESSABLE_ENTITY, why).await;
+        return ask_again(session, asked, StatusCode::UNPROCESSABLE_ENTITY, why).await;
     }
-    if is_kept(session, &asked.key).await {
-        let why = "Nothing was deleted: the object is not yours to delete here. Read the reason below.";
-        return ask(session, asked, StatusCode::CONFLICT, why).await;
+    match in_time(session, Box::pin(is_kept(session, &asked.key))).await {
+        Ok(false) => {}
+        Ok(true) => {
+            let why = "Nothing was deleted: the object is not yours to delete here. Read the reason below.";
+            return ask_again(session, asked, StatusCode::CONFLICT, why).await;
+        }
+        Err(_) => {
+            let why = Err(nothing_deleted("the object was not read in time."));
+            return respond(session, asked, StatusCode::GATEWAY_TIMEOUT, page::deleted(asked, &why));
+        }
     }
     let guard = Guard { uid: Some(uid), resource_version: Some(version) };
     match remove(session, &asked.key, guard).await {
         Err(Refusal::Changed) => {
             let why = "Nothing was deleted: the object has changed since the question. Read the question again.";
-            ask(session, asked, StatusCode::CONFLICT, why).await
+            ask_again(session, asked, StatusCode::CONFLICT, why).await
         }
         Err(Refusal::Failed(why)) => respond(session, asked, StatusCode::CONFLICT, page::deleted(asked, &Err(why))),
         Ok(removal) => respond(session, asked, StatusCode::OK, page::deleted(asked, &Ok(removal))),
+    }
+}
+
+/// Asks again within the time of a page, and says why nothing was deleted.
+async fn ask_again(session: &Session, asked: &Asked, status: StatusCode, problem: &str) -> Response {
+    match in_time(session, Box::pin(ask(session, asked, status, problem))).await {
+        Ok(question) => question,
+        Err(_) => {
+            let why = Err(nothing_deleted("the question was not read again in time."));
+            respond(session, asked, status, page::deleted(asked, &why))
+        }
     }
 }
 
@@ -130,7 +144,8 @@ enum Refusal {
 
 async fn remove(session: &Session, key: &Key, guard: Guard<'_>) -> Result<Removal, Refusal> {
     let failed = |why: &str| Refusal::Failed(nothing_deleted(why));
-    let kind = session.cluster.preferred_kind(&key.group, &key.kind).await.map_err(|error| failed(&said(&error)))?;
+    let kind = in_time(session, Box::pin(session.cluster.preferred_kind(&key.group, &key.kind))).await;
+    let kind = kind.map_err(|_| failed("its kind was not read in time."))?.map_err(|error| failed(&said(&error)))?;
     let kind = kind.ok_or_else(|| failed(&format!("the kind {} is not installed in this cluster", key.kind)))?;
     let namespace = key.namespace.as_deref();
     let removed = session.cluster.delete(&kind, namespace, &key.name, guard, Propagation::Background).await;

@@ -1,7 +1,8 @@
 //! Shows the forms that create or change an object, reviews the change, and writes it with the permissions of the user.
 //!
 //! Invariant: only a change that the same form has reviewed is written, and only to the generation that it was reviewed
-//! for. Invariant: an object of a GitSync is not written, and neither is one that the agent would refuse.
+//! for. Invariant: an object of a GitSync, or of another object that controls it, is not written, and neither is one that the
+//! agent would refuse. Invariant: only a write has no time limit, because the user has to know whether it was performed.
 
 use axum::Extension;
 use axum::extract::{Path, Request};
@@ -19,9 +20,9 @@ use super::suggestions::suggestions;
 use super::unwritten::unwritten;
 use super::watched::said;
 use super::{answer, read};
+use crate::deletion::controller;
 use crate::difference::short_difference;
-use crate::filter::Query;
-use crate::form::{EditForm, Keeper, ObjectForm, Suggested, digest, manifest, patch};
+use crate::form::{EditForm, Keeper, ObjectForm, Suggested, digest, generation, manifest, patch};
 use crate::page::{self, FormFields, FormPage, Page, Review, Right};
 use crate::text::{SHORT, plain};
 use mainstay_cluster::body::BodyFault;
@@ -30,6 +31,8 @@ use mainstay_object::Key;
 
 /// Maximum size of a form whose copies take little memory, in bytes.
 const SMALL: usize = 256 << 10;
+/// The text in place of a refusal that may contain a login.
+const HIDDEN: &str = "the reason may contain the login in the address, so it is not shown.";
 /// Maximum size of a page without the fields of its form, in bytes.
 const FRAME: usize = 16 << 10;
 /// The field manager of changes by these forms.
@@ -59,21 +62,32 @@ struct Subject {
 
 impl Subject {
     fn generation(&self) -> String {
-        let live = self.live.as_ref();
-        let number = live.and_then(|live| live.pointer("/metadata/generation")).and_then(Value::as_i64);
-        number.map(|number| number.to_string()).unwrap_or_default()
+        self.live.as_ref().map(generation).unwrap_or_default()
     }
 }
 
 /// Reads an object, the GitSync that keeps it, and the permission of the user.
 async fn existing<F: EditForm>(session: &Session, key: &Key) -> Result<Subject, Response> {
     let live = not_shown(session, key, read::of_version(&session.cluster, F::KIND, key).await)?;
+    if let Some(why) = unchangeable(key, &live) {
+        return Err(answer::message(StatusCode::CONFLICT, "The object is not changed here", &why));
+    }
     if let Some(text) = F::refusal(&live) {
         return Err(answer::message(StatusCode::UNPROCESSABLE_ENTITY, "Too many fields", text));
     }
     let (keeper, right) = futures::join!(keeper(session, key, &live), read::may_patch(&session.cluster, key));
     let namespace = key.namespace.as_deref().unwrap_or_default().to_owned();
     Ok(Subject { key: Some(key.clone()), namespace, live: Some(live), keeper, right })
+}
+
+/// Returns why a change of an object would not last.
+fn unchangeable(key: &Key, live: &Value) -> Option<String> {
+    if live.pointer("/metadata/deletionTimestamp").is_some() {
+        return Some("It is being deleted. Create it again when it is gone.".to_owned());
+    }
+    let controller = controller(key, live)?;
+    let name = plain(&format!("{} {}", controller.kind, controller.name), SHORT);
+    Some(format!("The {name} controls it and would revert a change. Change that one instead."))
 }
 
 /// Returns the subject of the form for a new object.
@@ -138,9 +152,8 @@ pub(super) async fn change<F: EditForm + FormFields>(
         Err(busy) => return unsent::<F>(&session, path, sent, busy),
     };
     let key = F::KIND.key(&namespace, &name);
-    // Only the read has a time limit, because the user has to know whether the change was written.
     match in_time(&session, Box::pin(existing::<F>(&session, &key))).await {
-        Ok(Ok(subject)) => keeping(room, Box::pin(respond::<F>(&session, &subject, &sent)).await),
+        Ok(Ok(subject)) => keeping(room, Box::pin(respond::<F>(&session, &subject, path, sent)).await),
         Ok(Err(response)) => response,
         Err(late) => unsent::<F>(&session, path, sent, late),
     }
@@ -190,26 +203,28 @@ pub(super) async fn create<F: FormFields>(Extension(session): Its, uri: Uri, mut
     };
     // The copies of a large form take several times its size.
     let page = if sent.size > SMALL { Heavy::Object } else { Heavy::Single };
-    match room(&session, page).await {
-        Ok(room) => {
-            let subject = new::<F>(&session, &uri).await;
-            keeping(room, Box::pin(respond::<F>(&session, &subject, &sent)).await)
-        }
-        Err(busy) => {
-            let path = uri.path_and_query().map_or(F::PATH, |path| path.as_str());
-            unsent::<F>(&session, path, sent, busy)
-        }
+    let path = uri.path_and_query().map_or(F::PATH, |path| path.as_str());
+    let room = match room(&session, page).await {
+        Ok(room) => room,
+        Err(busy) => return unsent::<F>(&session, path, sent, busy),
+    };
+    match in_time(&session, Box::pin(new::<F>(&session, &uri))).await {
+        Ok(subject) => keeping(room, Box::pin(respond::<F>(&session, &subject, path, sent)).await),
+        Err(late) => unsent::<F>(&session, path, sent, late),
     }
 }
 
 /// Reviews the change of a form, and writes it if the form has already been reviewed.
-async fn respond<F: FormFields>(session: &Session, subject: &Subject, form: &Query) -> Response {
-    let fields = F::read(form);
+async fn respond<F: FormFields>(session: &Session, subject: &Subject, path: &str, form: Sent) -> Response {
+    let fields = F::read(&form);
     let wanted = match fields.wanted(subject.live.as_ref(), &subject.namespace) {
         Ok(wanted) => wanted,
         Err(why) => return show(session, subject, &fields, StatusCode::UNPROCESSABLE_ENTITY, &why, None).await,
     };
-    let review = review::<F>(session, subject, &wanted).await;
+    let review = match in_time(session, Box::pin(review::<F>(session, subject, &wanted))).await {
+        Ok(review) => review,
+        Err(late) => return unsent::<F>(session, path, form, late),
+    };
     if form.get("step") != "apply" {
         let is_same = form.get("generation") == subject.generation();
         let why = if is_same { "" } else { "The object was changed meanwhile. The review is about its present state." };
@@ -250,14 +265,23 @@ async fn review<F: ObjectForm>(session: &Session, subject: &Subject, wanted: &Va
     let dry_run = if may_write { Some(write::<F>(session, subject, wanted, Persistence::DryRun).await) } else { None };
     // The API server may add defaults.
     let afterwards = dry_run.as_ref().and_then(|outcome| outcome.as_ref().ok()).unwrap_or(wanted);
-    let text = |object: &Value| serde_yaml::to_string(&manifest(F::KIND, object)).unwrap_or_default();
+    let text = |object: &Value| {
+        let mut shown = manifest(F::KIND, object);
+        let is_hidden = F::hide(&mut shown);
+        (serde_yaml::to_string(&shown).unwrap_or_default(), is_hidden)
+    };
+    let lines = subject.live.as_ref().map(|live| short_difference(&text(live).0, &text(afterwards).0));
+    let (manifest, is_hidden) = text(wanted);
+    // The API server may repeat a wrong value.
+    let refused = |error: &Error| if is_hidden { HIDDEN.to_owned() } else { said(error) };
     Review {
-        manifest: text(wanted),
-        lines: subject.live.as_ref().map(|live| short_difference(&text(live), &text(afterwards))).unwrap_or_default(),
+        manifest,
+        is_hidden,
+        lines: lines.unwrap_or_default(),
         is_changed: change.is_some(),
         effect,
         digest: digest(&change.unwrap_or_default(), &subject.generation()),
-        dry_run: dry_run.map(|outcome| outcome.map(drop).map_err(|error| said(&error))),
+        dry_run: dry_run.map(|outcome| outcome.map(drop).map_err(|error| refused(&error))),
     }
 }
 
@@ -292,7 +316,10 @@ async fn show<F: FormFields>(
     problem: &str,
     review: Option<&Review>,
 ) -> Response {
-    let suggestions = suggestions(session, F::SUGGESTED, &subject.namespace).await;
+    let suggestions = match review {
+        None => suggestions(session, F::SUGGESTED, &subject.namespace).await,
+        Some(_) => Vec::new(),
+    };
     let body = page::form(&FormPage {
         key: subject.key.as_ref(),
         live: subject.live.as_ref(),

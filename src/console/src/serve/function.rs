@@ -73,16 +73,19 @@ struct Subject<'a> {
     budget: &'a MemoryBudget,
 }
 
+/// The parts of the objects of a list, and a note if it was cut.
+type List = (Vec<Part>, Option<String>);
+
 /// Returns the parts of the objects of a list, or why they were not listed. The parts are empty if the kind is not
 /// installed.
 async fn list(
     cluster: &Cluster,
     subject: Subject<'_>,
     (role, group, kind): (Role, &str, &str),
-) -> Result<Vec<Part>, NotListed> {
+) -> Result<List, NotListed> {
     let kind = match cluster.preferred_kind(group, kind).await {
         Ok(Some(kind)) => kind,
-        Ok(None) => return Ok(Vec::new()),
+        Ok(None) => return Ok((Vec::new(), None)),
         Err(error) => return Err(NotListed::Failed(said(&error))),
     };
     let namespace = subject.key.namespace.as_deref().unwrap_or_default();
@@ -92,25 +95,32 @@ async fn list(
     };
     let all = if is_confidential(&kind) { all.metadata_only() } else { all };
     let most = if role == Role::Binding { MOST } else { ROWS };
-    let mut found = cluster.list(&kind, all.within(namespace)).take(MOST);
-    let mut parts = Vec::new();
-    while parts.len() < most {
+    let mut found = cluster.list(&kind, all.within(namespace));
+    let (mut parts, mut read) = (Vec::new(), 0);
+    loop {
         let live = match found.try_next().await {
             Ok(Some(live)) => live,
-            Ok(None) => break,
+            Ok(None) => return Ok((parts, None)),
             Err(error) if error.is_forbidden() => return Err(NotListed::Forbidden(kind.resource.to_string())),
             Err(error) => {
                 return Err(NotListed::Failed(format!("{} cannot be listed: {}", kind.resource, said(&error))));
             }
         };
+        if read == MOST {
+            return Ok((parts, Some(format!("Only the first {MOST} {} are read.", kind.resource))));
+        }
+        read += 1;
         let part = kind.key_of(&live).and_then(|key| Part::of(role, (subject.key, subject.uid), key, &live));
         let Some(part) = part else { continue };
+        if parts.len() == most {
+            return Ok((parts, Some(format!("Only the first {most} {} are shown.", kind.resource))));
+        }
+        // The budget has a note of its own.
         if !subject.budget.take(part.bytes()) {
-            break;
+            return Ok((parts, None));
         }
         parts.push(part);
     }
-    Ok(parts)
 }
 
 /// Lists a kind within its time, so that a slow one does not hide the others.
@@ -118,7 +128,7 @@ async fn list_in_time(
     session: &Session,
     subject: Subject<'_>,
     one: (Role, &'static str, &'static str),
-) -> Result<Vec<Part>, NotListed> {
+) -> Result<List, NotListed> {
     let late = || {
         let why = format!("{} objects were not read within {} s", one.2, WITHIN.as_secs());
         Err(NotListed::Failed(why))
@@ -144,7 +154,10 @@ pub(super) async fn belonging(session: &Session, key: &Key, function: &Value) ->
     let (mut parts, mut notes, mut unlisted) = (Vec::new(), Vec::new(), Vec::new());
     while let Some(list) = lists.next().await {
         match list {
-            Ok(found) => parts.extend(found),
+            Ok((found, note)) => {
+                parts.extend(found);
+                notes.extend(note);
+            }
             Err(NotListed::Forbidden(resource)) => unlisted.push(resource),
             Err(NotListed::Failed(why)) => notes.push(why),
         }

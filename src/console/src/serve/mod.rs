@@ -15,6 +15,7 @@ mod differences;
 mod entry;
 mod files;
 mod follow;
+mod followers;
 mod form;
 mod form_memory;
 mod function;

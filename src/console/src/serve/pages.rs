@@ -269,6 +269,7 @@ async fn git_repository_page(session: &Session, namespace: &str, name: &str) -> 
         live: &live,
         state: row.state,
         followers: &page::followers(watched.rows(), &row.namespace, &row.name),
+        unread: &watched.unread(&[FleetKind::GitSync, FleetKind::Function], namespace),
         events: &events,
         right: &right,
         deletion: &deletion,

@@ -1,11 +1,9 @@
 //! Reads the names that a form suggests.
 //!
-//! Invariant: only the names of Secrets are read, as far as the user may list them.
+//! Invariant: only the columns of Secrets are read that `kubectl get` prints, as far as the user may list them. No value is
+//! among them, and no annotation, which may have a copy of the values.
 
-use std::sync::Arc;
 use std::time::Duration;
-
-use futures::StreamExt as _;
 
 use super::session::Session;
 use crate::form::Suggested;
@@ -37,7 +35,7 @@ fn repositories(session: &Session, namespace: &str) -> Vec<String> {
 
 /// Lists the names of Secrets. A refused list suggests nothing.
 async fn secrets(session: &Session, namespace: &str) -> Vec<String> {
-    let kind = Arc::new(Kind::fixed("v1", "Secret", "secrets", Scope::Namespaced));
-    let all = session.cluster.list_metadata(&kind, Selection::default().within(namespace)).take(NAMES);
-    all.filter_map(|one| std::future::ready(one.ok().and_then(|one| one.name))).collect().await
+    let kind = Kind::fixed("v1", "Secret", "secrets", Scope::Namespaced);
+    let all = Selection::default().within(namespace);
+    session.cluster.print_names(&kind, &all, NAMES).await.unwrap_or_default()
 }

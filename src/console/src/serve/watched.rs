@@ -368,6 +368,19 @@ impl Watched {
         within.chain(absent).chain(others).collect()
     }
 
+    /// Returns why not all rows of these kinds in a namespace are known; empty if they are.
+    pub(super) fn unread(&self, wanted: &[FleetKind], namespace: &str) -> Vec<String> {
+        let (kinds, most) = (self.kinds.lock(), self.memory.mebibytes());
+        let one = |kind: &FleetKind| match kinds.get(kind) {
+            None => Some(format!("{} objects are not watched.", kind.name())),
+            Some(OfKind { phase: Phase::Within(known), .. }) if known != namespace => {
+                Some(format!("You may not list {} objects of this namespace in the fleet.", kind.name()))
+            }
+            Some(of_kind) => note(*kind, of_kind, most),
+        };
+        wanted.iter().filter_map(one).collect()
+    }
+
     /// Returns whether a kind is shown only for one namespace, or not at all.
     pub(super) fn is_limited(&self) -> bool {
         let is_limited = |kind: &OfKind| matches!(kind.phase, Phase::Within(_) | Phase::Refused(_));
@@ -448,6 +461,7 @@ mod tests {
         watched.keep(FleetKind::GitSync, name, row(FleetKind::GitSync, &live)).await;
         watched.enter(FleetKind::GitSync, Phase::Complete);
         assert_eq!(watched.rows().len(), 1);
+        assert!(watched.unread(&[FleetKind::GitSync], "shop").is_empty());
         watched
     }
 
@@ -463,6 +477,10 @@ mod tests {
         assert_eq!(watched.clear(FleetKind::GitSync, Phase::Loading), Rows::Removed);
         assert!(watched.rows().is_empty());
         assert!(watched.notes().iter().any(|note| note.contains("still being read")));
+        assert_eq!(watched.unread(&[FleetKind::GitSync], "shop").len(), 1);
+        watched.enter(FleetKind::GitSync, Phase::Within("blog".to_owned()));
+        let unread = |namespace| watched.unread(&[FleetKind::GitSync], namespace).len();
+        assert_eq!((unread("shop"), unread("blog")), (1, 0));
     }
 
     #[tokio::test]

@@ -109,6 +109,8 @@ struct Search<'a> {
     most: usize,
     /// Number of GitSyncs beyond that maximum, whose inventories were not read.
     unread: usize,
+    /// The positions of the GitSyncs without an inventory.
+    without_inventory: Vec<usize>,
     notes: Vec<String>,
 }
 
@@ -130,7 +132,14 @@ impl<'a> Search<'a> {
             notes.push(format!("there are more than {MOST} GitSyncs; the others were not checked"));
         }
         let syncs = values.into_iter().take(MOST).map(|value| Ok((understand(value)?, None)));
-        Ok(Self { cluster, syncs: syncs.collect::<Result<_, Error>>()?, most, unread: 0, notes })
+        Ok(Self {
+            cluster,
+            syncs: syncs.collect::<Result<_, Error>>()?,
+            most,
+            unread: 0,
+            without_inventory: Vec::new(),
+            notes,
+        })
     }
 
     /// Adds the GitSync that the label of an object names, if that GitSync is not listed yet. A hashed label contains
@@ -180,7 +189,12 @@ impl<'a> Search<'a> {
         order.truncate(self.most);
         for number in order {
             let Some(listed) = self.listed(number).await? else { continue };
-            let Some(entry) = listed.objects.get(key).cloned() else { continue };
+            let Some(entry) = listed.objects.get(key).cloned() else {
+                if self.without_inventory.contains(&number) && is_named(&self.syncs[number].0) {
+                    self.notes.push(format!("the inventory of {} is missing", syncs::name(&self.syncs[number].0)));
+                }
+                continue;
+            };
             let place = listed.places.get(key).cloned();
             let Some(sync) = self.whole(number).await? else { continue };
             let repositories = own_kind::<GitRepository>(self.cluster).await?;
@@ -211,7 +225,10 @@ impl<'a> Search<'a> {
         if listed.is_none() {
             let read = match mainstay_gitsync::listing(self.cluster, sync).await {
                 Ok(Listing::Whole(whole)) => whole,
-                Ok(Listing::Missing) => Listed::default(),
+                Ok(Listing::Missing) => {
+                    self.without_inventory.push(number);
+                    Listed::default()
+                }
                 Ok(Listing::Elsewhere) => {
                     let name = syncs::name(sync);
                     self.notes.push(format!(
