@@ -19,7 +19,13 @@ pub enum Error {
     #[error("could not use nats-server ({0}); `.ci/test --install` installs it")]
     Broker(String),
     #[error("could not publish an event")]
-    Publish(#[source] reqwest::Error),
+    Publish(#[source] hyper_util::client::legacy::Error),
+    #[error("could not create a client")]
+    Client(#[source] reqwest::Error),
+    #[error("an event was not accepted: {0}")]
+    NotAccepted(http::StatusCode),
+    #[error("could not build a request")]
+    Request(#[source] http::Error),
     #[error("the {what} are not ready after {seconds} s")]
     NotReady { what: &'static str, seconds: u64 },
     #[error("an event did not reach its subscribers in time")]

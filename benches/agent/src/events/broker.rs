@@ -25,6 +25,15 @@ const IN_FLIGHT: usize = 10;
 /// The server that `.ci/test --install` installs.
 const TOOLS: &str = "target/tools/nats-server";
 
+/// When a message is on disk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Durability {
+    /// As by default: every two minutes. NATS relies on further servers.
+    Later,
+    /// Before its publisher has a response.
+    Immediate,
+}
+
 /// The server.
 pub(super) struct Broker {
     process: Process,
@@ -33,12 +42,19 @@ pub(super) struct Broker {
 
 impl Broker {
     /// Starts the server with its data in a directory.
-    pub(super) async fn start(directory: &Path) -> Result<Self, Error> {
+    pub(super) async fn start(directory: &Path, durability: Durability) -> Result<Self, Error> {
         let (port, monitor) = (stand::free_port()?, stand::free_port()?);
         let mut command = Command::new(program()?);
-        command.args(["--jetstream", "--addr", "127.0.0.1"]).stderr(std::process::Stdio::null());
+        command.args(["--addr", "127.0.0.1"]).stderr(std::process::Stdio::null());
         command.args(["--port", &port.to_string(), "--http_port", &monitor.to_string()]);
-        command.arg("--store_dir").arg(directory.join("nats"));
+        let (data, interval) = match durability {
+            Durability::Later => ("nats", "2m"),
+            Durability::Immediate => ("nats-synced", "always"),
+        };
+        let (store, configuration) = (directory.join(data), directory.join(format!("{data}.conf")));
+        let text = format!("jetstream {{ store_dir: \"{}\", sync_interval: \"{interval}\" }}\n", store.display());
+        std::fs::write(&configuration, text).map_err(Error::Start)?;
+        command.arg("--config").arg(configuration);
         let mut process = Process::spawn(command).map_err(|error| Error::Broker(error.to_string()))?;
         process.answers(&format!("http://127.0.0.1:{monitor}/healthz")).await?;
         Ok(Self { process, url: format!("nats://127.0.0.1:{port}") })

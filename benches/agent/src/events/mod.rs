@@ -17,7 +17,7 @@ use super::{
     table::{Latencies, Row, Target, duration},
 };
 
-use broker::Broker;
+use broker::{Broker, Durability};
 use run::{Measured, Run, Store};
 
 /// Promised maximum memory of a process of events in MiB.
@@ -33,22 +33,28 @@ const SLOWER: u32 = 2;
 pub(super) async fn measure(product: &Product, count: u32) -> Result<Vec<Row>, Error> {
     let stand = Stand::start(product, None, MEMORY).await?;
     stand.define(&product.event_definitions).await?;
-    let broker = Broker::start(stand.directory()).await?;
-    let mut rows = Vec::new();
+    let (mut rows, directory) = (Vec::new(), stand.directory());
+    let later = Broker::start(directory, Durability::Later).await?;
+    let immediate = Broker::start(directory, Durability::Immediate).await?;
     for subscribers in SUBSCRIBERS {
         let mut bare = None;
-        for store in [Store::Bare, Store::Nats, Store::Journal] {
+        for store in [Store::Bare, Store::Nats, Store::BareOnDisk, Store::Journal] {
             progress::progress(&format!("{}, {subscribers} subscribers", store.text()));
-            let run = Run { stand: &stand, broker: &broker, store, subscribers, count };
-            let measured = run.measure().await?;
-            rows.push(row(store, subscribers, &measured, bare.as_ref()));
-            bare.get_or_insert(measured);
+            let broker = match store.durability() {
+                Durability::Later => &later,
+                Durability::Immediate => &immediate,
+            };
+            let measured = Run { stand: &stand, broker, store, subscribers, count }.measure().await?;
+            rows.push(row(store, subscribers, &measured, bare.as_ref().filter(|_| !store.is_bare())));
+            if store.is_bare() {
+                bare = Some(measured);
+            }
         }
     }
     Ok(rows)
 }
 
-/// Returns the row of a measurement. The broker without Mainstay is the comparison of the others.
+/// Returns the row of a measurement. The broker without Mainstay, with the same durability, is the comparison of a store.
 fn row(store: Store, subscribers: usize, measured: &Measured, bare: Option<&Measured>) -> Row {
     let targets = bare.map_or_else(Vec::new, |bare| {
         let (rate, p99) = (bare.rate * RATE, bare.p99 * SLOWER);

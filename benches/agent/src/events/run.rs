@@ -13,7 +13,7 @@ use serde_json::json;
 use tokio::task::JoinSet;
 
 use super::{
-    Broker, Error, Latencies, NAMESPACE, Process,
+    Broker, Durability, Error, Latencies, NAMESPACE, Process,
     publisher::{Publisher, TYPE},
     stand::{MANAGER, Stand, free_port},
     subscribers::Subscribers,
@@ -32,6 +32,8 @@ pub(super) enum Store {
     /// On NATS, without Mainstay.
     Bare,
     Nats,
+    /// On NATS, without Mainstay, with each event on disk before it is accepted, as in the journal.
+    BareOnDisk,
     Journal,
 }
 
@@ -40,7 +42,21 @@ impl Store {
         match self {
             Self::Bare => "NATS without Mainstay",
             Self::Nats => "NATS, one publisher and one dispatcher",
+            Self::BareOnDisk => "NATS without Mainstay, each event on disk",
             Self::Journal => "journal",
+        }
+    }
+
+    /// Whether this is a comparison for the others.
+    pub(super) const fn is_bare(self) -> bool {
+        matches!(self, Self::Bare | Self::BareOnDisk)
+    }
+
+    /// Returns when events are on disk.
+    pub(super) const fn durability(self) -> Durability {
+        match self {
+            Self::Bare | Self::Nats => Durability::Later,
+            Self::BareOnDisk | Self::Journal => Durability::Immediate,
         }
     }
 }
@@ -124,7 +140,7 @@ impl Run<'_> {
         tasks: &mut JoinSet<()>,
     ) -> Result<(Publisher, Vec<Process>), Error> {
         let roles: &[&[&str]] = match self.store {
-            Store::Bare => {
+            Store::Bare | Store::BareOnDisk => {
                 let url = format!("http://{}", subscribers.address);
                 let (context, subject) = self.broker.consumed(self.subscribers, &url, tasks).await?;
                 return Ok((Publisher::Broker { context: Box::new(context), subject }, Vec::new()));
@@ -188,7 +204,7 @@ impl Run<'_> {
     }
 
     async fn unsubscribe(&self) -> Result<(), Error> {
-        for number in (0..self.subscribers).filter(|_| self.store != Store::Bare) {
+        for number in (0..self.subscribers).filter(|_| !self.store.is_bare()) {
             let name = format!("{}-{number}", self.name());
             self.subscriptions().delete(&name, &DeleteParams::default()).await.map_err(Error::Ask)?;
         }

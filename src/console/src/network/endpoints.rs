@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::object::{Pod, Policy, Port, Service};
+use super::object::{Policy, Port, Service};
 use super::route::{Backend, PortRef, Route, Way};
 use super::seen::{Listed, Seen, Subject};
 use mainstay_object::Key;

@@ -115,12 +115,11 @@ async fn delete(session: &Session, asked: &Asked, form: &Query) -> Response {
 
 /// Asks again within the time of a page, and says why nothing was deleted.
 async fn ask_again(session: &Session, asked: &Asked, status: StatusCode, problem: &str) -> Response {
-    match in_time(session, Box::pin(ask(session, asked, status, problem))).await {
-        Ok(question) => question,
-        Err(_) => {
-            let why = Err(nothing_deleted("the question was not read again in time."));
-            respond(session, asked, status, page::deleted(asked, &why))
-        }
+    if let Ok(question) = in_time(session, Box::pin(ask(session, asked, status, problem))).await {
+        question
+    } else {
+        let why = Err(nothing_deleted("the question was not read again in time."));
+        respond(session, asked, status, page::deleted(asked, &why))
     }
 }
 

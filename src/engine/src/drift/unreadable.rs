@@ -49,7 +49,7 @@ mod tests {
     fn the_number_of_recorded_objects_is_limited() {
         let mut unreadable = Unreadable::default();
         for number in 0..=MOST {
-            let key = Key::new("", "ConfigMap", Some("shop"), &number.to_string());
+            let key = Key::new("", "ConfigMap", Some("shop"), number.to_string());
             assert!(unreadable.is_new(&key, "5"));
         }
         assert_eq!(unreadable.0.len(), MOST);

@@ -378,9 +378,9 @@ mod tests {
         let mut lists = Lists::new(&kind());
         lists.begin_with(stream::pending().boxed(), keys(&["a"]));
         assert!(matches!(lists.fail("busy".into(), Some(Duration::from_secs(300))), Step::Failed(_)));
-        tokio::time::sleep(LONGEST_RETRY - Duration::from_millis(1)).await;
+        tokio::time::sleep(LONGEST_RETRY * 9 / 10).await;
         assert_eq!(steps(&mut lists), [""; 0]);
-        tokio::time::sleep(Duration::from_millis(1)).await;
+        tokio::time::sleep(LONGEST_RETRY / 10).await;
         assert_eq!(steps(&mut lists), ["due"]);
         let begins = stream::iter((0..=BEGINNINGS).map(|_| WatchEvent::Begin)).chain(stream::pending());
         lists.begin_with(begins.boxed(), keys(&["a"]));

@@ -148,11 +148,11 @@ impl Alerts {
                 continue;
             }
             let (at, patch) = ((&self.context.cluster, &self.kind), status::patch(&new, entry.generation));
-            if entry.refusals.write(at, &name, &patch).await != StatusWrite::Refused {
-                entry.conditions = new;
-            } else {
+            if entry.refusals.write(at, &name, &patch).await == StatusWrite::Refused {
                 again = again.into_iter().chain(entry.refusals.until()).min();
                 failed.insert(name);
+            } else {
+                entry.conditions = new;
             }
         }
         self.due.extend(failed);

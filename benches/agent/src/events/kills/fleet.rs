@@ -101,7 +101,7 @@ impl Fleet {
             directory,
             kubeconfig: stand.kubeconfig().to_owned(),
             services: subscribers.addresses.iter().map(service).collect(),
-            client: reqwest::Client::builder().no_proxy().timeout(PROBE).build().map_err(Error::Publish)?,
+            client: reqwest::Client::builder().no_proxy().timeout(PROBE).build().map_err(Error::Client)?,
             ids,
             members: Vec::new(),
             ended: Vec::new(),

@@ -68,7 +68,7 @@ impl Sender {
         ids: Ids,
         tally: &Arc<Mutex<Tally>>,
     ) -> Result<Arc<Self>, Error> {
-        let client = reqwest::Client::builder().no_proxy().timeout(TIMEOUT).build().map_err(Error::Publish)?;
+        let client = reqwest::Client::builder().no_proxy().timeout(TIMEOUT).build().map_err(Error::Client)?;
         let (tally, failures) = (Arc::clone(tally), Mutex::default());
         Ok(Arc::new(Self { client, publishers, rate, ids, tally, failures }))
     }
