@@ -86,7 +86,7 @@ pub(crate) enum Requested {
     Done,
     /// The GitSync was suspended in the meantime.
     Suspended,
-    /// Nothing was changed, for this reason.
+    /// The API server changed nothing, for this reason.
     Refused(String),
     /// No response of the API server arrived, so the request may be done.
     Unknown,

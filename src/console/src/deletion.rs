@@ -9,7 +9,7 @@ use crate::row::FleetKind;
 use crate::text::SHORT;
 use mainstay_object::{Key, split_api_version};
 
-/// What goes with a deleted object.
+/// The effect of a deletion on other objects.
 #[derive(Clone, Debug)]
 pub(crate) enum Loss {
     /// The objects that belong to a Function.

@@ -44,7 +44,7 @@ impl WebOrigin {
         host.map_or(&*self.authority, |(host, _)| host)
     }
 
-    /// Returns the domains of which a browser may send cookies to this origin, the shortest last, at most eight.
+    /// Returns the domains whose cookies a browser may send to this origin, the shortest last, at most eight.
     pub(crate) fn cookie_domains(&self) -> impl Iterator<Item = &str> {
         std::iter::successors(Some(self.host()), |domain| domain.split_once('.').map(|(_, parent)| parent)).take(8)
     }

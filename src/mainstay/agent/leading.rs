@@ -1,6 +1,6 @@
 //! Whether the agent leads while it works, and the parts that the leader's work needs.
 //!
-//! An agent with shards works for its GitSyncs before it leads. That work goes on when the agent begins to lead: if it
+//! An agent with shards works for its GitSyncs before it leads. The work goes on when the agent begins to lead: if it
 //! began again, objects would be unprotected until all of them were read.
 //!
 //! Invariant: the end of the agent's term as the leader ends all its work, so no write of the leader follows.

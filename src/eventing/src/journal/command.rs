@@ -51,7 +51,7 @@ pub(super) enum Command {
     Tried { number: u64, to: SubscriberId, attempts: u32 },
 }
 
-/// What the reply to an end of deliveries waits for.
+/// The time of the reply to an end of deliveries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Until {
     /// The command is handled. If the disk fails, it is written later.
