@@ -318,7 +318,9 @@ impl Shared {
             Err(nobody) => Err(nobody),
         };
         match found {
-            Ok(()) => response,
+            Ok(()) | Err(Nobody::Unjudged(_)) => response,
+            // The response may be about an effect that the form had before.
+            Err(_) if asked.is_form() => self.ended(&asked, origin).await,
             Err(nobody) => self.nobody(&nobody, &asked, origin).await,
         }
     }
@@ -389,6 +391,10 @@ impl Shared {
 
 #[cfg(test)]
 mod tests {
+    use std::convert::Infallible;
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    use axum::Extension;
     use axum::body::to_bytes;
     use http::HeaderValue;
     use hyper::body::Incoming;
@@ -398,7 +404,10 @@ mod tests {
     use tokio::sync::mpsc;
 
     use super::*;
-    use crate::serve::session::tests::session;
+    use crate::serve::session::Its;
+    use crate::serve::session::tests::{session, session_of};
+    use crate::session::Owner;
+    use mainstay_cluster::{Kind, Scope};
 
     #[tokio::test]
     async fn only_a_form_may_have_had_an_effect_when_its_session_ends() {
@@ -419,6 +428,62 @@ mod tests {
             let text = to_bytes(response.into_body(), 1 << 20).await.unwrap();
             let text = String::from_utf8_lossy(&text);
             assert_eq!(text.contains("while the form was processed"), is_form, "{text}");
+        }
+    }
+
+    /// Returns a session whose API server responds to a patch, and refuses the token of each later request. Earlier
+    /// requests get no response.
+    fn patching(memory: &RowMemory) -> Session {
+        let is_patched = AtomicBool::new(false);
+        let service = tower::service_fn(move |request: http::Request<kube::client::Body>| {
+            let is_patch = *request.method() == Method::PATCH;
+            let is_answered = is_patched.fetch_or(is_patch, Ordering::Relaxed) || is_patch;
+            async move {
+                if !is_answered {
+                    std::future::pending::<()>().await;
+                }
+                let status = if is_patch { 200_u16 } else { 401 };
+                Ok::<_, Infallible>(http::Response::builder().status(status).body(Body::from("{}")).unwrap())
+            }
+        });
+        session_of(memory, kube::Client::new(service, "default"))
+    }
+
+    /// Patches an object, and reads its user.
+    async fn patch(Extension(session): Its) -> Response {
+        let kind = Kind::fixed("v1", "ConfigMap", "configmaps", Scope::Namespaced);
+        let written = session.cluster.send_merge(&kind, Some("a"), "b", &serde_json::json!({})).await;
+        assert!(written.is_ok() && session.cluster.user_name().await.is_err());
+        answer::page(StatusCode::OK, "done".to_owned())
+    }
+
+    #[tokio::test]
+    async fn a_form_whose_token_is_refused_after_its_effect_says_what_to_check() {
+        for (method, expected) in
+            [(Method::POST, "check whether the form had its effect"), (Method::GET, "Token refused")]
+        {
+            let session = patching(&RowMemory::default());
+            let listener = Listener::bind("127.0.0.1:0".parse().unwrap(), Reach::Anyone).unwrap();
+            let server = ApiServer::at(&Uri::from_static("https://127.0.0.1:1"), None).unwrap();
+            let origin = WebOrigin::of_this_machine("localhost", 1);
+            let settings = Settings {
+                users: Users::Proxy(server, vec![origin.clone()]),
+                cluster_name: String::new(),
+                namespace: "a".to_owned(),
+                readers: session.readers.clone(),
+            };
+            let Console { mut shared, .. } = Console::new(settings, listener, CancellationToken::new()).unwrap();
+            shared.router = Router::new().route("/", get(patch).post(patch));
+            let (session, now) = (Arc::new(session), Timestamp::now());
+            let stop = session.stop.clone();
+            shared.sessions.lock().open(TokenDigest::of("t"), Owner::of("alice"), (session, stop), None, now);
+            let request = http::Request::builder().method(method).uri("/").header("host", "localhost:1");
+            let request = request.header("origin", origin.text()).header("authorization", "Bearer t");
+            let response = shared.answer(request.body(Body::empty()).unwrap()).await;
+            assert_eq!(response.status(), 401);
+            let text = to_bytes(response.into_body(), 1 << 20).await.unwrap();
+            let text = String::from_utf8_lossy(&text);
+            assert!(text.contains(expected), "{text}");
         }
     }
 
