@@ -79,8 +79,12 @@ impl ObjectForm for FunctionFields {
     }
 
     fn forget_positions(&mut self) {
-        self.variables.iter_mut().for_each(|row| row.at = None);
-        self.mounts.iter_mut().for_each(|row| row.at = None);
+        for row in &mut self.variables {
+            row.at = None;
+        }
+        for row in &mut self.mounts {
+            row.at = None;
+        }
     }
 
     fn name(&self) -> &str {

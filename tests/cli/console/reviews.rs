@@ -104,7 +104,9 @@ async fn a_refused_change_is_not_written_and_shows_no_login() {
         (vec![dry_run], "The API server refuses the change in a dry run, so nothing was changed."),
         (vec![passes, patch], "Nothing was changed: the reason may contain the login in the address"),
     ] {
-        all.into_iter().for_each(|fault| faults.fail_next(fault));
+        for fault in all {
+            faults.fail_next(fault);
+        }
         let refused = send(&console, &path, &cookie, &review, "apply", &wanted).await;
         assert!(refused.code == 409 && refused.text.contains(expected), "{}: {}", refused.code, refused.text);
         assert!(!refused.text.contains("hunter2"), "{}", refused.text);
