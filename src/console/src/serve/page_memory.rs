@@ -23,8 +23,8 @@ const MOST: Most = Most { server: ALL, group: 80, least: 0 };
 const MOST_UNREAD: Most = Most { server: 2560, group: 512, least: 96 };
 /// Same as `MOST_UNREAD`, for the results of calls, which have their memory before the call.
 const MOST_RESULTS: Most = Most { server: 8 << 10, group: 2 << 10, least: 0 };
-/// Memory of a result before its call, in bytes. Most results are smaller.
-const RESULT: u64 = 256 << 10;
+/// Memory of a result before its call, in bytes. As many calls as may wait for their responses have it.
+const RESULT: u64 = 128 << 10;
 #[cfg(test)]
 pub(super) const UNREAD: usize = MOST_UNREAD.all() + MOST_RESULTS.all();
 /// Maximum number of pages of a session at the same time.
@@ -396,10 +396,10 @@ mod tests {
         assert!(pages.try_unread(Some(0)).is_none());
         let taken = || memory.limits.as_ref().map(|limits| limits.results.taken());
         let mut results: Vec<UnreadPermit> = std::iter::from_fn(|| pages.try_result()).collect();
-        assert_eq!((results.len(), taken()), (8, Some(2 << 10)));
-        assert!(!results[0].try_resize(Some(300 << 10)));
-        assert!(results[1].try_resize(Some(2 << 10)) && results[0].try_resize(Some(300 << 10)));
-        assert_eq!(taken(), Some((6 << 8) + 2 + 300));
+        assert_eq!((results.len(), taken()), (16, Some(2 << 10)));
+        assert!(!results[0].try_resize(Some(200 << 10)));
+        assert!(results[1].try_resize(Some(2 << 10)) && results[0].try_resize(Some(200 << 10)));
+        assert_eq!(taken(), Some(14 * 128 + 2 + 200));
         assert!(memory.of_session("b").try_result().is_some());
         drop(results);
         assert_eq!(taken(), Some(0));
