@@ -9,21 +9,26 @@ use crate::row::{FleetKind, Row, State};
 pub(crate) const PER_PAGE: usize = 100;
 
 /// Maximum number of parameters of a URL or a form.
-const PAIRS: usize = 1000;
+pub(crate) const PAIRS: usize = 2000;
 
 /// The parameters of a URL or a form.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Query(Vec<(String, String)>);
+pub(crate) struct Query {
+    pairs: Vec<(String, String)>,
+    is_cut: bool,
+}
 
 impl Query {
     /// Parses a query or a form.
     pub(crate) fn parse(bytes: &[u8]) -> Self {
-        Self(
-            form_urlencoded::parse(bytes)
-                .take(PAIRS)
-                .map(|(name, value)| (name.into_owned(), value.into_owned()))
-                .collect(),
-        )
+        let mut all = form_urlencoded::parse(bytes);
+        let first = all.by_ref().take(PAIRS).map(|(name, value)| (name.into_owned(), value.into_owned()));
+        Self { pairs: first.collect(), is_cut: all.next().is_some() }
+    }
+
+    /// Returns whether it had more than [`PAIRS`] parameters.
+    pub(crate) fn is_cut(&self) -> bool {
+        self.is_cut
     }
 
     /// Returns the first value of a parameter without blanks around it, or an empty string.
@@ -33,12 +38,12 @@ impl Query {
 
     /// Returns all parameters with their values.
     pub(crate) fn pairs(&self) -> impl Iterator<Item = (&str, &str)> {
-        self.0.iter().map(|(name, value)| (name.as_str(), value.as_str()))
+        self.pairs.iter().map(|(name, value)| (name.as_str(), value.as_str()))
     }
 
     /// Returns the values of a parameter.
     pub(crate) fn all(&self, name: &str) -> impl Iterator<Item = &str> {
-        self.0.iter().filter(move |(one, _)| one == name).map(|(_, value)| value.as_str())
+        self.pairs.iter().filter(move |(one, _)| one == name).map(|(_, value)| value.as_str())
     }
 }
 
@@ -179,6 +184,15 @@ mod tests {
         let beyond = listing(rows(150), &query("page=99"));
         assert_eq!((beyond.page, beyond.rows.len()), (2, 50));
         assert_eq!(listing(rows(0), &query("")).pages, 1);
+    }
+
+    #[test]
+    fn a_form_with_too_many_fields_is_marked() {
+        let of = |count: usize| Query::parse(vec!["a=1"; count].join("&").as_bytes());
+        for (count, is_cut) in [(0, false), (PAIRS, false), (PAIRS + 1, true)] {
+            let query = of(count);
+            assert_eq!((query.all("a").count(), query.is_cut()), (count.min(PAIRS), is_cut), "{count}");
+        }
     }
 
     #[test]

@@ -46,6 +46,9 @@ pub(crate) trait ObjectForm: Default + Send + Sync + 'static {
     /// Reads the form.
     fn read(form: &Query) -> Self;
 
+    /// Forgets the positions of rows in the live object, because the form was about another version of it.
+    fn forget_positions(&mut self) {}
+
     /// Returns the name of the object.
     fn name(&self) -> &str;
 

@@ -78,6 +78,15 @@ impl ObjectForm for FunctionFields {
         }
     }
 
+    fn forget_positions(&mut self) {
+        for row in &mut self.variables {
+            row.at = None;
+        }
+        for row in &mut self.mounts {
+            row.at = None;
+        }
+    }
+
     fn name(&self) -> &str {
         &self.name
     }
@@ -379,6 +388,27 @@ mod tests {
         assert_eq!(without.unwrap(), live["spec"]);
         let wrong = change(&|fields| fields.variables.iter_mut().for_each(|row| row.at = Some(usize::MAX)));
         assert_eq!(wrong.unwrap(), live["spec"]);
+    }
+
+    #[test]
+    fn a_form_of_another_version_changes_the_rows_with_the_same_names() {
+        let mut before = live();
+        before["spec"]["secretMounts"] = json!([
+            {"secretName": "a", "mountPath": "/a"}, {"secretName": "b", "mountPath": "/b", "optional": true},
+        ]);
+        let mut after = before.clone();
+        for list in ["env", "secretMounts"] {
+            after["spec"][list].as_array_mut().unwrap().remove(0);
+        }
+        let mut fields = FunctionFields::of(&before);
+        fields.variables[1].value = "s2/k2".into();
+        fields.mounts[1].directory = "/b2".into();
+        fields.forget_positions();
+        let spec = fields.wanted(Some(&after), "shop").unwrap()["spec"].clone();
+        let of_secret = json!({"name": "s2", "key": "k2", "optional": true});
+        assert_eq!(spec["env"][1], json!({"name": "B", "valueFrom": {"secretKeyRef": of_secret}}));
+        assert_eq!(spec["env"][2], live()["spec"]["env"][2]);
+        assert_eq!(spec["secretMounts"][1], json!({"secretName": "b", "mountPath": "/b2", "optional": true}));
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! The rows of the form of a Function: its variables, and its Secrets as files.
 //!
-//! Invariant: a changed row keeps the fields of the live object that the form does not show.
+//! Invariant: a changed row keeps the fields of the live object that the form does not show. A row without a position is that
+//! of the live row with the same name.
 
 use serde_json::{Value, json};
 
@@ -130,7 +131,8 @@ pub(crate) fn mount_entry(row: &MountRow, before: &[MountRow], live: &Value) -> 
     if row.secret.is_empty() || !row.directory.starts_with('/') {
         return Err("Secrets as files: write the name of a Secret, and a directory such as /etc/tls.".to_owned());
     }
-    let own = row.at.and_then(|at| Some((all.get(at)?, before.get(at)?)));
+    let at = row.at.or_else(|| before.iter().position(|one| one.secret == row.secret));
+    let own = at.and_then(|at| Some((all.get(at)?, before.get(at)?)));
     let mut mount = own.map(|(live, _)| live.clone()).filter(Value::is_object).unwrap_or_else(|| json!({}));
     if own.is_none_or(|(_, before)| before.secret != row.secret) {
         set(&mut mount, "/secretName", Some(json!(row.secret)));
@@ -158,7 +160,8 @@ pub(crate) fn entry(row: &VariableRow, before: &[VariableRow], live: &Value) -> 
     if name.is_empty() {
         return Err("A variable has a value and no name.".to_owned());
     }
-    let own = row.at.and_then(|at| Some((all.get(at)?, before.get(at)?)));
+    let at = row.at.or_else(|| before.iter().position(|one| one.name == row.name));
+    let own = at.and_then(|at| Some((all.get(at)?, before.get(at)?)));
     if own.is_some_and(|(_, before)| before.origin == UNKNOWN) {
         return Err(format!("Variable {name}: this form does not know its origin. Change the manifest."));
     }

@@ -1,6 +1,7 @@
 //! The form of a GitRepository: its address, its authentication, and the object that they describe.
 //!
-//! Invariant: a login in the address of a live object is not shown in the form. An untouched address keeps it.
+//! Invariant: an address with a part that is hidden, such as a login, is not in the form. The user writes another one, or keeps
+//! it, unless it has a password, with which the agent accepts no address.
 
 use serde_json::{Value, json};
 
@@ -20,18 +21,49 @@ pub(crate) const PUBLIC: &str = "public";
 pub(crate) struct RepositoryFields {
     pub(crate) name: String,
     pub(crate) url: String,
+    /// Whether the address of the live object stays if `url` is empty and a part of the address is hidden.
+    pub(crate) is_kept: bool,
     /// The authentication: [`PUBLIC`], or a word of [`LOGINS`].
     pub(crate) auth: String,
     /// The name of the Secret; empty without authentication.
     pub(crate) secret: String,
 }
 
-/// Returns an address as the form shows it. If a login cannot be told from the rest, the user has to write it again.
-fn shown(url: &str) -> String {
-    if is_http(url) || has_login(url) { without_login(url).unwrap_or_default() } else { url.to_owned() }
+/// The part of an address that the form does not show.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum HiddenPart {
+    /// A password, or a part that cannot be told from one. The agent refuses the address.
+    Password,
+    /// A user, a query or a fragment. With a Secret, the agent accepts the address.
+    Other,
+}
+
+/// Returns the hidden part of an address; `None` if the form shows the address.
+fn hidden_part(url: &str) -> Option<HiddenPart> {
+    if !is_http(url) && !has_login(url) {
+        return None;
+    }
+    let bare = without_login(url);
+    if bare.as_deref() == Some(url) {
+        return None;
+    }
+    let rest = url.split_once("://").map_or(url, |(_, rest)| rest);
+    let authority = rest.split(['/', '?', '#']).next().unwrap_or_default();
+    let has_password = authority.rsplit_once('@').is_some_and(|(user, _)| user.contains(':'));
+    Some(if bare.is_none() || has_password { HiddenPart::Password } else { HiddenPart::Other })
+}
+
+/// Returns the address of an object in one line.
+fn url_of(live: &Value) -> String {
+    line(live.pointer("/spec/url").and_then(Value::as_str).unwrap_or_default())
 }
 
 impl RepositoryFields {
+    /// Returns the part of the address of an object that the form does not show.
+    pub(crate) fn hidden_part(live: &Value) -> Option<HiddenPart> {
+        hidden_part(&url_of(live))
+    }
+
     /// Returns `spec.auth`.
     fn authentication(&self) -> Result<Option<Value>, String> {
         if self.auth == PUBLIC {
@@ -61,7 +93,8 @@ impl ObjectForm for RepositoryFields {
 
     fn read(form: &Query) -> Self {
         let one = |name: &str| line(form.get(name));
-        Self { name: one("name"), url: one("url"), auth: one("auth"), secret: one("secret") }
+        let is_kept = !form.get("keep").is_empty();
+        Self { name: one("name"), url: one("url"), is_kept, auth: one("auth"), secret: one("secret") }
     }
 
     fn name(&self) -> &str {
@@ -73,7 +106,8 @@ impl ObjectForm for RepositoryFields {
             Some(live) => (live.clone(), Self::of(live)),
             None => (new(Self::KIND, &self.name, namespace)?, Self::blank(&Query::default())),
         };
-        if self.url.is_empty() {
+        let keeps_hidden = self.is_kept && live.is_some_and(|live| Self::hidden_part(live).is_some());
+        if self.url.is_empty() && !keeps_hidden {
             return Err("URL: write the address of the repository.".to_owned());
         }
         if self.url != before.url {
@@ -102,10 +136,11 @@ impl ObjectForm for RepositoryFields {
 impl EditForm for RepositoryFields {
     fn of(live: &Value) -> Self {
         let text = |pointer: &str| line(live.pointer(pointer).and_then(Value::as_str).unwrap_or_default());
-        let auth = text("/spec/auth/type");
+        let (auth, hidden) = (text("/spec/auth/type"), Self::hidden_part(live));
         Self {
             name: text("/metadata/name"),
-            url: shown(&text("/spec/url")),
+            url: if hidden.is_some() { String::new() } else { url_of(live) },
+            is_kept: hidden == Some(HiddenPart::Other),
             auth: if auth.is_empty() { PUBLIC.to_owned() } else { auth },
             secret: text("/spec/auth/secretName"),
         }
@@ -120,7 +155,8 @@ mod tests {
     const URL: &str = "https://git.example.com/team/shop.git";
 
     fn fields(url: &str, auth: &str, secret: &str) -> RepositoryFields {
-        RepositoryFields { name: "shop".into(), url: url.into(), auth: auth.into(), secret: secret.into() }
+        let [name, url, auth, secret] = ["shop", url, auth, secret].map(str::to_owned);
+        RepositoryFields { name, url, is_kept: false, auth, secret }
     }
 
     #[test]
@@ -170,14 +206,36 @@ mod tests {
     }
 
     #[test]
-    fn a_login_in_the_address_is_not_shown_and_is_kept() {
-        for url in ["https://user:hunter2@git.example.com/shop?token=hunter2", "ssh://git:hunter2@git.example.com/shop"]
-        {
+    fn a_hidden_part_of_an_address_is_kept_or_removed() {
+        for (url, bare, hidden) in [
+            ("https://user:hunter2@git.example.com/shop?a=b", "https://git.example.com/shop", HiddenPart::Password),
+            ("ssh://git:hunter2@git.example.com/shop", "ssh://git@git.example.com/shop", HiddenPart::Password),
+            ("https://user@git.example.com/shop", "https://git.example.com/shop", HiddenPart::Other),
+            ("https://git.example.com/shop?a=b:c@d", "https://git.example.com/shop", HiddenPart::Other),
+            ("https://git.example.com/shop#b", "https://git.example.com/shop", HiddenPart::Other),
+        ] {
             let live = json!({"spec": {"url": url}});
-            let fields = RepositoryFields::of(&live);
-            assert!(!fields.url.contains("hunter2"), "{}", fields.url);
-            assert_eq!(fields.wanted(Some(&live), "team").unwrap()["spec"]["url"], url);
+            let change = |fields: &RepositoryFields| {
+                fields
+                    .wanted(Some(&live), "team")
+                    .map(|wanted| patch(&live, &wanted))
+                    .map_err(|why| why[..5].to_owned())
+            };
+            let untouched = RepositoryFields::of(&live);
+            assert_eq!(RepositoryFields::hidden_part(&live), Some(hidden), "{url}");
+            assert_eq!((&*untouched.url, untouched.is_kept), ("", hidden == HiddenPart::Other), "{url}");
+            let unwritten = RepositoryFields { is_kept: false, ..untouched.clone() };
+            assert_eq!(change(&unwritten), Err("URL: ".to_owned()), "{url}");
+            let kept = RepositoryFields { is_kept: true, ..untouched };
+            assert_eq!(change(&kept), Ok(None), "{url}");
+            // The address without the hidden part is another one.
+            let clean = RepositoryFields { url: bare.into(), auth: "basic".into(), secret: "login".into(), ..kept };
+            let auth = json!({"type": "basic", "secretName": "login"});
+            assert_eq!(change(&clean), Ok(Some(json!({"spec": {"url": bare, "auth": auth}}))), "{url}");
         }
+        assert_eq!(RepositoryFields::of(&json!({"spec": {"url": URL}})).url, URL);
+        let new = RepositoryFields { is_kept: true, ..fields("", PUBLIC, "") };
+        assert!(new.wanted(None, "team").unwrap_err().starts_with("URL: "));
         let ssh = json!({"spec": {"url": "git@git.example.com:team/shop.git"}});
         assert_eq!(RepositoryFields::of(&ssh).url, "git@git.example.com:team/shop.git");
         let unclear = json!({"spec": {"url": "https://user:hunter2/x@git.example.com/shop"}});

@@ -139,17 +139,19 @@ async fn only_own_requests_are_refused(users: &Users, console: &Console, path: &
                 forms.push(slow_form(&console.address, path, &slow).await);
             }
             let (page, form) = (console.get("/", &same).await, console.post("/act", &same, &[("csrf", &csrf)]).await);
-            if page.code != 200 && form.code == 503 {
+            // Until the server has closed earlier forms, all users together may have too many.
+            if [&page, &form].iter().all(|answer| answer.text.contains("ServiceAccounts of your namespace")) {
                 break (forms, page, form);
             }
+            // Two forms for each permit of the namespace are enough.
+            forms.drain(..forms.len().saturating_sub(136));
             time::sleep(PAUSE).await;
         }
     };
     let (forms, page, form) = time::timeout(PATIENCE, full).await.expect("the requests of the namespace are refused");
-    assert_eq!(page.code, 503, "{path}: {}", page.text);
+    assert_eq!((page.code, form.code), (503, 503), "{path}: {} {}", page.text, form.text);
     assert!(page.headers.contains_key("retry-after") && page.headers.contains_key("refresh"), "{path}");
     for (answer, what) in [(&page, "again later"), (&form, "Go back, and send the form again")] {
-        assert!(answer.text.contains("ServiceAccounts of your namespace"), "{path}: {}", answer.text);
         assert!(answer.text.contains(what), "{path}: {}", answer.text);
     }
     assert!(!form.headers.contains_key("refresh"), "{path}");

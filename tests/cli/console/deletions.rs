@@ -194,8 +194,8 @@ async fn a_repository_has_no_followers_only_if_all_lists_are_known() {
     for part in [
         "Not known: which objects follow it.",
         "you may not list gitsyncs.mainstay.dev",
-        "functions",
-        "imageupdateautomations",
+        "you may not list functions.serverless.kyma-project.io",
+        "you may not list imageupdateautomations.mainstay.dev",
     ] {
         assert!(text.contains(part) && !text.contains(none), "{part}: {text}");
     }

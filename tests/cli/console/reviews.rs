@@ -1,5 +1,6 @@
 //! The review of a form: it is of one object, hides logins, and does not change an object that is not the user's to change.
 
+use devcluster::fault_injection::Fault;
 use mainstay_testkit::world::NAMESPACE;
 use serde_json::{Value, json};
 
@@ -63,14 +64,56 @@ async fn a_review_hides_the_login_of_an_address() {
     let cookie = console.sign_in(&owner(&users)).await;
     let form = console.get(&path, &cookie).await;
     let hidden = "https://git.example.com/shop (login hidden)";
-    for (url, is_hidden) in [("https://git.example.com/shop", true), (URL, false)] {
-        let wanted = [("url", url), ("auth", "basic"), ("secret", "login")];
+    assert!(form.text.contains("which is not shown") && !form.text.contains("name=\"keep\""), "{}", form.text);
+    let clean = "https://git.example.com/shop";
+    // A forged form keeps the address, which the agent would refuse.
+    for (url, keep, is_hidden) in [("", "1", true), (URL, "", false), (clean, "", false)] {
+        let wanted = [("url", url), ("keep", keep), ("auth", "basic"), ("secret", "login")];
         let review = send(&console, &path, &cookie, &form, "review", &wanted).await;
         assert!(review.code == 200 && !review.text.contains("hunter2"), "{}", review.text);
         // The difference has the mark, too.
         assert!(review.text.contains(hidden), "{}", review.text);
         assert_eq!(review.text.contains("data-copy=\"the manifest\""), !is_hidden, "{}", review.text);
+        assert_eq!(review.text.contains("name=\"step\" value=\"apply\""), !is_hidden, "{}", review.text);
+        let applied =
+            if url == clean { Some(send(&console, &path, &cookie, &review, "apply", &wanted).await) } else { None };
+        assert!(applied.is_none_or(|applied| applied.code == 200), "{url}");
     }
+    let live = users.world.get(REPOSITORIES.0, REPOSITORIES.1, "shop").unwrap();
+    assert_eq!(live["spec"], json!({"url": clean, "auth": {"type": "basic", "secretName": "login"}}));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_refused_change_is_not_written_and_shows_no_login() {
+    let users = Users::new().await;
+    let url = "https://hunter2@git.example.com/shop";
+    let path = repository(&users, &json!({"name": "shop"}), url);
+    let console = users.console(FORM).await;
+    let cookie = console.sign_in(&owner(&users)).await;
+    let form = console.get(&path, &cookie).await;
+    assert!(!form.text.contains("hunter2") && form.text.contains("name=\"keep\" value=\"1\" checked"), "{}", form.text);
+    let wanted = [("url", ""), ("keep", "1"), ("auth", "basic"), ("secret", "login")];
+    let review = send(&console, &path, &cookie, &form, "review", &wanted).await;
+    assert!(review.code == 200 && review.text.contains("name=\"step\" value=\"apply\""), "{}", review.text);
+    let faults = users.world.server.embedded().faults();
+    let message = format!("Invalid value: {url}");
+    let patch = Fault { verb: "patch".into(), resource: REPOSITORIES.1.into(), code: 422, message, ..Fault::default() };
+    let dry_run = Fault { query: "dryRun".into(), ..patch.clone() };
+    let passes = Fault { code: 0, ..dry_run.clone() };
+    for (all, expected) in [
+        (vec![dry_run], "The API server refuses the change in a dry run, so nothing was changed."),
+        (vec![passes, patch], "Nothing was changed: the reason may contain the login in the address"),
+    ] {
+        for fault in all {
+            faults.fail_next(fault);
+        }
+        let refused = send(&console, &path, &cookie, &review, "apply", &wanted).await;
+        assert!(refused.code == 409 && refused.text.contains(expected), "{}: {}", refused.code, refused.text);
+        assert!(!refused.text.contains("hunter2"), "{}", refused.text);
+    }
+    let live = users.world.get(REPOSITORIES.0, REPOSITORIES.1, "shop").unwrap();
+    assert_eq!(live["spec"], json!({"url": url}));
+    assert_eq!(send(&console, &path, &cookie, &review, "apply", &wanted).await.code, 200);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

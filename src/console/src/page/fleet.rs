@@ -11,6 +11,9 @@ use crate::lookup::Lookups;
 use crate::row::{FleetKind, Row, State};
 use crate::text::with_short_ids;
 
+/// Maximum number of namespaces to select from.
+const NAMESPACES: usize = 200;
+
 /// Contents of the page.
 pub(crate) struct Fleet<'f> {
     pub(crate) title: &'f str,
@@ -149,10 +152,13 @@ fn form(fleet: &Fleet<'_>) -> Markup {
         form.filter method="get" action=(path) role="search" {
             label { "Search" input type="search" name="q" value=(filter.search); }
             label { "Namespace"
-                select name="namespace" {
-                    option value="" { "All" }
-                    @for namespace in listing.namespaces.iter().take(2000) {
-                        option value=(namespace) selected[*namespace == filter.namespace] { (namespace) }
+                @if listing.namespaces.len() > NAMESPACES { input type="text" name="namespace" value=(filter.namespace) maxlength="63" spellcheck="false"; }
+                @else {
+                    select name="namespace" {
+                        option value="" { "All" }
+                        @for namespace in &listing.namespaces {
+                            option value=(namespace) selected[*namespace == filter.namespace] { (namespace) }
+                        }
                     }
                 }
             }
@@ -222,6 +228,33 @@ mod tests {
         assert_eq!(columns(&FleetKind::ALL, FleetKind::GitSync), [true; 3]);
         assert_eq!(columns(&FleetKind::LISTED, FleetKind::Alert), [false, true, false]);
         assert_eq!(columns(&FleetKind::SERVED, FleetKind::Trigger), [false; 3]);
+    }
+
+    #[test]
+    fn many_namespaces_are_a_field_of_text() {
+        let page = |namespaces: usize| {
+            let object = |at: usize| json!({"metadata": {"namespace": format!("team-{at}"), "name": "a"}});
+            let rows = (0..namespaces).map(|at| row(FleetKind::GitSync, &object(at)).into()).collect();
+            let filter = Filter { namespace: "team-1".to_owned(), ..Filter::default() };
+            let page = fleet(&Fleet {
+                title: "T",
+                path: "/",
+                kinds: &FleetKind::ALL,
+                listing: &listing(rows, &filter),
+                filter: &filter,
+                lookups: &Lookups::new(),
+                notes: &[],
+                within: None,
+                now: Timestamp::UNIX_EPOCH,
+            });
+            page.into_string()
+        };
+        assert!(page(NAMESPACES).contains("<option value=\"team-1\" selected>"));
+        let many = page(NAMESPACES + 1);
+        assert!(
+            many.contains("name=\"namespace\" value=\"team-1\"") && !many.contains("<option value=\"team-1\""),
+            "{many}"
+        );
     }
 
     #[test]

@@ -4,7 +4,7 @@ use maud::{Markup, html};
 
 use super::form::{FormFields, FormPage, name_field, suggesting_field};
 use crate::git_place::LOGINS;
-use crate::repository_form::{PUBLIC, RepositoryFields};
+use crate::repository_form::{HiddenPart, PUBLIC, RepositoryFields};
 
 /// Maximum length of an address that the agent parses.
 const ADDRESS: usize = 4096;
@@ -14,12 +14,13 @@ impl FormFields for RepositoryFields {
     const WRITTEN: &'static str = "The page of the GitRepository shows the result of its next lookup.";
 
     fn fields(page: &FormPage<'_, Self>) -> Markup {
-        let fields = page.fields;
+        let (fields, hidden) = (page.fields, page.live.and_then(Self::hidden_part));
         html! {
             div.filter {
                 (name_field(page))
                 label.wide { "URL" input type="text" name="url" value=(fields.url) maxlength=(ADDRESS) autocomplete="off" spellcheck="false"; }
             }
+            @if let Some(hidden) = hidden { (hidden_note(hidden, fields.is_kept)) }
             div.filter {
                 label { "Authentication"
                     select name="auth" {
@@ -37,35 +38,70 @@ impl FormFields for RepositoryFields {
     }
 }
 
+/// Returns the note about an address that is not in the form. An address without a password may be kept.
+fn hidden_note(hidden: HiddenPart, is_kept: bool) -> Markup {
+    html! {
+        p.note { "The present address has a login or a query, which is not shown. Write the address without them." }
+        @if hidden == HiddenPart::Other {
+            div.filter {
+                label.choice {
+                    input type="checkbox" name="keep" value="1" checked[is_kept];
+                    span { "Keep the present address with its hidden part while the field is empty" }
+                }
+            }
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
+    use serde_json::{Value, json};
+
     use super::*;
     use crate::filter::Query;
-    use crate::form::ObjectForm;
+    use crate::form::{EditForm as _, ObjectForm as _};
     use crate::page::form::form;
+
+    /// Returns the form of a repository.
+    fn page(fields: &RepositoryFields, live: Option<&Value>, text: &str) -> String {
+        let (right, suggestions) = (Ok(()), [text.to_owned()]);
+        let page = FormPage {
+            key: None,
+            live,
+            namespace: text,
+            keeper: None,
+            right: &right,
+            csrf: "t",
+            fields,
+            generation: "",
+            runtimes: &[],
+            suggestions: &suggestions,
+            problem: text,
+            review: None,
+        };
+        form(&page).into_string()
+    }
 
     #[test]
     fn the_fields_and_the_suggestions_are_escaped() {
         let hostile = "\"><script>x</script>";
-        let (right, suggestions) = (Ok(()), [hostile.to_owned()]);
         let blank = RepositoryFields::blank(&Query::default());
         let fields = RepositoryFields { url: hostile.into(), secret: hostile.into(), name: hostile.into(), ..blank };
-        let page = FormPage {
-            key: None,
-            live: None,
-            namespace: hostile,
-            keeper: None,
-            right: &right,
-            csrf: "t",
-            fields: &fields,
-            generation: "",
-            runtimes: &[],
-            suggestions: &suggestions,
-            problem: hostile,
-            review: None,
-        };
-        let html = form(&page).into_string();
+        let html = page(&fields, None, hostile);
         assert!(!html.contains("<script>") && html.matches("&lt;script&gt;").count() >= 5, "{html}");
         assert!(html.contains("action=\"/connect\"") && html.contains("<option value=\"public\" selected>"), "{html}");
+    }
+
+    #[test]
+    fn a_note_says_that_an_address_is_not_shown_and_a_box_keeps_it() {
+        let of = |url: &str| {
+            let live = json!({"spec": {"url": url}});
+            let html = page(&RepositoryFields::of(&live), Some(&live), "");
+            assert!(!html.contains("hunter2"), "{html}");
+            (html.contains("which is not shown"), html.contains("name=\"keep\" value=\"1\" checked"))
+        };
+        assert_eq!(of("https://git.example.com/shop"), (false, false));
+        assert_eq!(of("https://user:hunter2@git.example.com/shop"), (true, false));
+        assert_eq!(of("https://git.example.com/shop?token=hunter2"), (true, true));
     }
 }

@@ -1,7 +1,8 @@
 //! Calls a Function through the API server with the permissions of the user.
 //!
 //! Invariant: the only target is the Service that the Function owns. Invariant: the number of calls at the same time is
-//! limited for a session, for a group of users, and for the server.
+//! limited for a session, for a group of users, and for the server. Invariant: a call has memory for its result before it is
+//! sent.
 
 use axum::Extension;
 use axum::extract::{Path, Request};
@@ -10,11 +11,11 @@ use http::StatusCode;
 use serde_json::json;
 
 use super::answer;
-use super::group_permits::Full;
 use super::page_memory::Heavy;
 use super::pages::{not_shown, room};
 use super::read::{self, Found};
 use super::session::{Its, Session};
+use super::unread::{keeping, not_processed};
 use super::watched::said;
 use crate::call::{LONGEST, METHODS, Shown, Wanted, Written, port, shown};
 use crate::page::{self, CallPage, Methods, Page};
@@ -22,6 +23,9 @@ use crate::row::FleetKind;
 use crate::text::{SHORT, plain};
 use mainstay_cluster::ServiceCall;
 use mainstay_object::Key;
+
+const NO_MEMORY: &str = "The call was not sent: the server has no memory for its result, because the results of other calls were \
+                         not read. Send the form again later.";
 
 pub(super) async fn form(Extension(session): Its, Path((namespace, name)): Path<(String, String)>) -> Response {
     let key = FleetKind::Function.key(&namespace, &name);
@@ -45,27 +49,36 @@ pub(super) async fn call(
     // A slow Function keeps the connection.
     let _calling = match session.connections.try_call() {
         Ok(permit) => permit,
-        Err(full) => return refused(&session, &key, &written, full),
+        Err(full) => return refused(&session, &key, &written, (full.status(), full.of_calls())),
     };
     let port = match target(&session, &key).await {
         Ok(port) => port,
         Err(response) => return response,
     };
-    let answer = match (&port, written.parse()) {
-        (Ok(port), Ok(wanted)) => Some(send(&session, &key, *port, wanted).await),
-        (Ok(_), Err(why)) => Some(Err(why)),
+    let (answer, memory) = match (&port, written.parse()) {
+        (Ok(port), Ok(wanted)) => {
+            let Some(memory) = session.pages.try_result() else {
+                return refused(&session, &key, &written, (StatusCode::SERVICE_UNAVAILABLE, NO_MEMORY));
+            };
+            (Some(send(&session, &key, *port, wanted).await), Some(memory))
+        }
+        (Ok(_), Err(why)) => (Some(Err(why)), None),
         // The page itself explains why there is no form.
-        (Err(_), _) => None,
+        (Err(_), _) => (None, None),
     };
-    respond(&session, &key, &methods(&session, &key, &port).await, &written, answer.as_ref())
+    let response = respond(&session, &key, &methods(&session, &key, &port).await, &written, answer.as_ref());
+    match memory {
+        Some(memory) => keeping(memory, response),
+        None => not_processed(response),
+    }
 }
 
 /// Returns the page of a call that was not sent, with the fields of its form.
-fn refused(session: &Session, key: &Key, written: &Written, full: Full) -> Response {
+fn refused(session: &Session, key: &Key, written: &Written, (status, why): (StatusCode, &str)) -> Response {
     let methods: Methods = Ok(METHODS.iter().map(|(method, _)| method.as_str()).collect());
-    let mut response = respond(session, key, &methods, written, Some(&Err(full.of_calls().to_owned())));
-    *response.status_mut() = full.status();
-    response
+    let mut response = respond(session, key, &methods, written, Some(&Err(why.to_owned())));
+    *response.status_mut() = status;
+    not_processed(response)
 }
 
 /// Returns the port of the Service, or the reason why the Function cannot be called. If the Function cannot be read,

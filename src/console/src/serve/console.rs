@@ -318,7 +318,9 @@ impl Shared {
             Err(nobody) => Err(nobody),
         };
         match found {
-            Ok(()) => response,
+            Ok(()) | Err(Nobody::Unjudged(_)) => response,
+            // The response may be about an effect that the form had before.
+            Err(_) if asked.is_form() => self.ended(&asked, origin).await,
             Err(nobody) => self.nobody(&nobody, &asked, origin).await,
         }
     }
@@ -388,109 +390,4 @@ impl Shared {
 }
 
 #[cfg(test)]
-mod tests {
-    use axum::body::to_bytes;
-    use http::HeaderValue;
-    use hyper::body::Incoming;
-    use loopback::Reach;
-    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-    use tokio::net::TcpStream;
-    use tokio::sync::mpsc;
-
-    use super::*;
-    use crate::serve::session::tests::session;
-
-    #[tokio::test]
-    async fn only_a_form_may_have_had_an_effect_when_its_session_ends() {
-        let session = session(&RowMemory::default());
-        let listener = Listener::bind("127.0.0.1:0".parse().unwrap(), Reach::Anyone).unwrap();
-        let settings = Settings {
-            users: Users::Own(session.cluster.clone()),
-            cluster_name: String::new(),
-            namespace: "a".to_owned(),
-            readers: session.readers.clone(),
-        };
-        let Console { shared, .. } = Console::new(settings, listener, CancellationToken::new()).unwrap();
-        let origin = shared.gate.origins[0].clone();
-        for (method, is_form) in [(Method::GET, false), (Method::HEAD, false), (Method::POST, true)] {
-            let asked = Asked { method, uri: Uri::from_static("/"), headers: HeaderMap::new() };
-            let response = shared.ended(&asked, &origin).await;
-            assert_eq!(response.status(), 401);
-            let text = to_bytes(response.into_body(), 1 << 20).await.unwrap();
-            let text = String::from_utf8_lossy(&text);
-            assert_eq!(text.contains("while the form was processed"), is_form, "{text}");
-        }
-    }
-
-    /// Sends a request on a new connection.
-    async fn ask(address: std::net::SocketAddr, path: &str) -> TcpStream {
-        let mut stream = TcpStream::connect(address).await.unwrap();
-        stream.write_all(format!("GET {path} HTTP/1.1\r\nHost: a\r\n\r\n").as_bytes()).await.unwrap();
-        stream
-    }
-
-    /// Returns the response until the server closes the connection, in lower case.
-    async fn response(mut stream: TcpStream) -> String {
-        let mut text = String::new();
-        stream.read_to_string(&mut text).await.unwrap();
-        text.to_ascii_lowercase()
-    }
-
-    #[tokio::test]
-    async fn probes_get_a_response_while_each_connection_is_busy() {
-        const BUSY: usize = 40;
-        let listener = Listener::bind("127.0.0.1:0".parse().unwrap(), Reach::Anyone).unwrap();
-        let (address, stop) = (listener.local_addr().unwrap(), CancellationToken::new());
-        let (begun, mut begins) = mpsc::unbounded_channel();
-        let answer = move |request: http::Request<Incoming>| {
-            let begun = begun.clone();
-            async move {
-                if let Some(response) = early(&request) {
-                    return response;
-                }
-                let _ = begun.send(());
-                std::future::pending().await
-            }
-        };
-        let serving = tokio::spawn(listener::serve(listener, limits(BUSY), answer, stop.clone()));
-        let mut busy = Vec::new();
-        for _ in 0..BUSY {
-            busy.push(ask(address, "/").await);
-            begins.recv().await.unwrap();
-        }
-        for _ in 0..2 * SPARE {
-            let probe = response(ask(address, HEALTH).await).await;
-            assert!(probe.starts_with("http/1.1 200 ok\r\n") && probe.ends_with("\r\n\r\nok\n"), "{probe}");
-            let other = response(ask(address, "/").await).await;
-            assert!(other.starts_with("http/1.1 503 ") && other.contains("\r\nretry-after: 5\r\n"), "{other}");
-        }
-        assert!(begins.try_recv().is_err(), "no further request has begun");
-        // A connection that ends makes way for a page.
-        drop(busy.pop());
-        let _page = loop {
-            let page = ask(address, "/").await;
-            let mut first = [0];
-            tokio::select! {
-                _ = begins.recv() => break page,
-                _ = page.peek(&mut first) => {}
-            }
-        };
-        stop.cancel();
-        assert!(serving.await.is_ok());
-    }
-
-    #[test]
-    fn a_browser_reads_a_busy_page_again_and_sends_no_form_again() {
-        let refresh = |method: Method, delay: Option<&'static str>| {
-            let mut response = answer::message(StatusCode::SERVICE_UNAVAILABLE, "Busy", "");
-            if let Some(delay) = delay {
-                response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static(delay));
-            }
-            let response = read_again(response, &method);
-            response.headers().get(header::REFRESH).map(|delay| delay.to_str().unwrap().to_owned())
-        };
-        assert_eq!(refresh(Method::GET, Some("5")).as_deref(), Some("5"));
-        assert_eq!(refresh(Method::POST, Some("5")), None);
-        assert_eq!(refresh(Method::GET, None), None);
-    }
-}
+mod tests;

@@ -13,15 +13,17 @@ use serde_json::{Value, json};
 use super::held::{held, held_memory};
 use super::keeper::keeper;
 use super::own::{Sent, unread};
-use super::page_memory::Heavy;
+use super::page_memory::{Heavy, PagePermit};
 use super::pages::{heavy, in_time, keeping, not_shown, query, room};
 use super::session::{Its, Session};
 use super::suggestions::suggestions;
-use super::unwritten::unwritten;
+use super::unread::not_processed;
+use super::unwritten::{unwritten, unwritten_because};
 use super::watched::said;
 use super::{answer, read};
 use crate::deletion::controller;
 use crate::difference::short_difference;
+use crate::filter::Query;
 use crate::form::{EditForm, Keeper, ObjectForm, Suggested, digest, generation, manifest, patch};
 use crate::page::{self, FormFields, FormPage, Page, Review, Right};
 use crate::text::{SHORT, plain};
@@ -149,26 +151,36 @@ pub(super) async fn change<F: EditForm + FormFields>(
     let path = request.uri().path();
     let room = match room(&session, Heavy::Object).await {
         Ok(room) => room,
-        Err(busy) => return unsent::<F>(&session, path, sent, busy),
+        Err(busy) => return unsent::<F>(&session, path, sent, (busy, None)),
     };
     let key = F::KIND.key(&namespace, &name);
     match in_time(&session, Box::pin(existing::<F>(&session, &key))).await {
-        Ok(Ok(subject)) => keeping(room, Box::pin(respond::<F>(&session, &subject, path, sent)).await),
+        Ok(Ok(subject)) => Box::pin(respond::<F>(&session, &subject, path, (sent, room))).await,
+        Ok(Err(failed)) if failed.status() == StatusCode::BAD_GATEWAY => {
+            unsent::<F>(&session, path, sent, (failed, Some(room)))
+        }
         Ok(Err(response)) => response,
-        Err(late) => unsent::<F>(&session, path, sent, late),
+        Err(late) => unsent::<F>(&session, path, sent, (late, Some(room))),
     }
 }
 
-/// Returns the page that sends a form again which the server had no room or time to process. The page keeps the memory of
-/// the form.
-fn unsent<F: ObjectForm>(session: &Session, path: &str, sent: Sent, cause: Response) -> Response {
-    // A large form takes several times its size once more.
-    let memory = if sent.size > SMALL { session.pages.try_acquire(Heavy::Single) } else { None };
-    if sent.size > SMALL && memory.is_none() {
-        return cause;
+/// Returns the page that sends a form again which the server had no room or time to process, or whose object could not be
+/// read. The page keeps the memory of the form, and the room that was taken for it.
+fn unsent<F: ObjectForm>(
+    session: &Session,
+    path: &str,
+    sent: Sent,
+    (cause, room): (Response, Option<PagePermit>),
+) -> Response {
+    // A large form takes several times its size once more. A session has few rooms, so it takes no second one.
+    let is_large = sent.size > SMALL;
+    let room = room.or_else(|| if is_large { session.pages.try_acquire(Heavy::Single) } else { None });
+    if is_large && room.is_none() {
+        return not_processed(cause);
     }
     let why = match cause.status() {
         StatusCode::SERVICE_UNAVAILABLE => "The server is busy.".to_owned(),
+        StatusCode::BAD_GATEWAY => format!("The API server did not return the {}.", F::KIND.name()),
         _ => format!("The {} was not read in time.", F::KIND.name()),
     };
     let body = page::unsent(path, &sent, &why);
@@ -176,9 +188,9 @@ fn unsent<F: ObjectForm>(session: &Session, path: &str, sent: Sent, cause: Respo
     let html = page::render(page);
     // A browser encodes each character that the page escapes, so the page has at most twice the size of the form.
     let is_of_browser = html.len() <= 2 * sent.size + FRAME;
-    let (response, own) = (answer::page(cause.status(), html), sent.into_memory());
-    match memory {
-        Some(memory) => keeping(memory, held(response, own)),
+    let (response, own) = (not_processed(answer::page(cause.status(), html)), sent.into_memory());
+    match room {
+        Some(room) => keeping(room, held(response, own)),
         // The page needs no other memory, so it is sent even if none is free.
         None if is_of_browser => held_memory(response, own),
         None => held(response, own),
@@ -206,29 +218,62 @@ pub(super) async fn create<F: FormFields>(Extension(session): Its, uri: Uri, mut
     let path = uri.path_and_query().map_or(F::PATH, |path| path.as_str());
     let room = match room(&session, page).await {
         Ok(room) => room,
-        Err(busy) => return unsent::<F>(&session, path, sent, busy),
+        Err(busy) => return unsent::<F>(&session, path, sent, (busy, None)),
     };
     match in_time(&session, Box::pin(new::<F>(&session, &uri))).await {
-        Ok(subject) => keeping(room, Box::pin(respond::<F>(&session, &subject, path, sent)).await),
-        Err(late) => unsent::<F>(&session, path, sent, late),
+        Ok(subject) => Box::pin(respond::<F>(&session, &subject, path, (sent, room))).await,
+        Err(late) => unsent::<F>(&session, path, sent, (late, Some(room))),
     }
 }
 
-/// Reviews the change of a form, and writes it if the form has already been reviewed.
-async fn respond<F: FormFields>(session: &Session, subject: &Subject, path: &str, form: Sent) -> Response {
-    let fields = F::read(&form);
+/// Reviews the change of a form, and writes it if the form has already been reviewed. The response keeps a part of the room of
+/// the form.
+async fn respond<F: FormFields>(
+    session: &Session,
+    subject: &Subject,
+    path: &str,
+    (form, room): (Sent, PagePermit),
+) -> Response {
+    let mut fields = F::read(&form);
+    let is_same = form.get("generation") == subject.generation();
+    if !is_same {
+        fields.forget_positions();
+    }
     let wanted = match fields.wanted(subject.live.as_ref(), &subject.namespace) {
         Ok(wanted) => wanted,
-        Err(why) => return show(session, subject, &fields, StatusCode::UNPROCESSABLE_ENTITY, &why, None).await,
+        Err(why) => {
+            let page = show(session, subject, &fields, StatusCode::UNPROCESSABLE_ENTITY, &why, None);
+            return keeping(room, page.await);
+        }
     };
-    let review = match in_time(session, Box::pin(review::<F>(session, subject, &wanted))).await {
-        Ok(review) => review,
-        Err(late) => return unsent::<F>(session, path, form, late),
-    };
+    match in_time(session, Box::pin(review::<F>(session, subject, &wanted))).await {
+        Ok(review) => {
+            let reviewed = Reviewed { fields: &fields, is_same, wanted: &wanted, review: &review };
+            keeping(room, perform(session, subject, &form, reviewed).await)
+        }
+        Err(late) => unsent::<F>(session, path, form, (late, Some(room))),
+    }
+}
+
+/// A form, the object that it describes, and the review of the change.
+struct Reviewed<'r, F> {
+    fields: &'r F,
+    /// Whether the form is about the present generation of the live object.
+    is_same: bool,
+    wanted: &'r Value,
+    review: &'r Review,
+}
+
+/// Shows the review of a form, or writes the change if the form has already been reviewed.
+async fn perform<F: FormFields>(
+    session: &Session,
+    subject: &Subject,
+    form: &Query,
+    Reviewed { fields, is_same, wanted, review }: Reviewed<'_, F>,
+) -> Response {
     if form.get("step") != "apply" {
-        let is_same = form.get("generation") == subject.generation();
         let why = if is_same { "" } else { "The object was changed meanwhile. The review is about its present state." };
-        return show(session, subject, &fields, StatusCode::OK, why, Some(&review)).await;
+        return show(session, subject, fields, StatusCode::OK, why, Some(review)).await;
     }
     let managed = format!("A GitSync manages this {}, so nothing was changed.", F::KIND.name());
     let refusal = match (&subject.keeper, &subject.right) {
@@ -237,12 +282,16 @@ async fn respond<F: FormFields>(session: &Session, subject: &Subject, path: &str
         _ if form.get("reviewed") != review.digest => {
             Some("The form or the object differs from what was reviewed, so nothing was changed. Review it again.")
         }
-        _ => review.effect.as_ref().err().map(|_| "The agent would refuse the object, so nothing was changed."),
+        _ if review.effect.is_err() => Some("The agent would refuse the object, so nothing was changed."),
+        _ if matches!(review.dry_run, Some(Err(_))) => {
+            Some("The API server refuses the change in a dry run, so nothing was changed.")
+        }
+        _ => None,
     };
     if let Some(why) = refusal {
-        return show(session, subject, &fields, StatusCode::CONFLICT, why, Some(&review)).await;
+        return show(session, subject, fields, StatusCode::CONFLICT, why, Some(review)).await;
     }
-    match write::<F>(session, subject, &wanted, Persistence::Kept).await {
+    match write::<F>(session, subject, wanted, Persistence::Kept).await {
         Ok(live) => {
             let name = live.pointer("/metadata/name").and_then(Value::as_str).unwrap_or(fields.name());
             let key = F::KIND.key(&subject.namespace, name);
@@ -250,7 +299,11 @@ async fn respond<F: FormFields>(session: &Session, subject: &Subject, path: &str
             let page = Page { title: F::KIND.name(), visitor: Some(session.visitor()), live: None, body };
             answer::page(StatusCode::OK, page::render(page))
         }
-        Err(error) => show(session, subject, &fields, StatusCode::CONFLICT, &unwritten(&error), Some(&review)).await,
+        Err(error) => {
+            // The API server may repeat a wrong value.
+            let why = if review.is_hidden { unwritten_because(&error, HIDDEN) } else { unwritten(&error) };
+            show(session, subject, fields, StatusCode::CONFLICT, &why, Some(review)).await
+        }
     }
 }
 
@@ -340,6 +393,9 @@ async fn show<F: FormFields>(
 
 #[cfg(test)]
 mod tests {
+    use std::convert::Infallible;
+    use std::sync::Arc;
+
     use axum::body::Body;
 
     use super::*;
@@ -347,14 +403,14 @@ mod tests {
     use crate::serve::held::has_memory;
     use crate::serve::pages::busy;
     use crate::serve::row_memory::RowMemory;
-    use crate::serve::session::tests::session;
+    use crate::serve::session::tests::{session, session_of};
 
     #[tokio::test]
     async fn the_page_with_a_form_that_was_not_read_has_the_memory_of_the_form() {
         let session = session(&RowMemory::default());
         let unsent_page = async |body: String| {
             let sent = sent::<FunctionFields>(&session, &mut Request::new(Body::from(body))).await.ok().unwrap();
-            unsent::<FunctionFields>(&session, "/create", sent, busy(&session))
+            unsent::<FunctionFields>(&session, "/create", sent, (busy(&session), None))
         };
         let lines = "a%22%0D%0A".repeat(10 << 10);
         for (source, has) in [(lines, true), ("a".repeat(200 << 10), true), ("\"".repeat(200 << 10), false)] {
@@ -363,5 +419,36 @@ mod tests {
             let text = axum::body::to_bytes(page.into_body(), 4 << 20).await.unwrap();
             assert!(String::from_utf8_lossy(&text).contains("Send the form again"));
         }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_large_form_comes_back_from_a_slow_api_server_while_its_session_reads_another_page() {
+        let service = tower::service_fn(|_: http::Request<kube::client::Body>| {
+            std::future::pending::<Result<http::Response<Body>, Infallible>>()
+        });
+        let session = Arc::new(session_of(&RowMemory::default(), kube::Client::new(service, "default")));
+        let other = session.pages.try_acquire(Heavy::Single);
+        assert!(other.is_some());
+        let form = Body::from(format!("source={}", "a".repeat(300 << 10)));
+        let path = Path(("shop".to_owned(), "web".to_owned()));
+        let page = change::<FunctionFields>(Extension(Arc::clone(&session)), path, Request::new(form)).await;
+        assert_eq!((page.status(), has_memory(&page)), (StatusCode::GATEWAY_TIMEOUT, true));
+        let text = axum::body::to_bytes(page.into_body(), 4 << 20).await.unwrap();
+        assert!(String::from_utf8_lossy(&text).contains("Send the form again"));
+    }
+
+    #[tokio::test]
+    async fn a_form_comes_back_if_its_object_cannot_be_read() {
+        let service = tower::service_fn(|_: http::Request<kube::client::Body>| {
+            let response = http::Response::builder().status(500).body(Body::empty()).unwrap();
+            std::future::ready(Ok::<_, Infallible>(response))
+        });
+        let session = Arc::new(session_of(&RowMemory::default(), kube::Client::new(service, "default")));
+        let path = Path(("shop".to_owned(), "web".to_owned()));
+        let page = change::<FunctionFields>(Extension(session), path, Request::new(Body::from("source=abc"))).await;
+        assert_eq!(page.status(), StatusCode::BAD_GATEWAY);
+        let text = axum::body::to_bytes(page.into_body(), 4 << 20).await.unwrap();
+        let text = String::from_utf8_lossy(&text);
+        assert!(text.contains("name=\"source\" value=\"abc\"") && text.contains("Send the form again"), "{text}");
     }
 }

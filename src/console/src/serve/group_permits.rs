@@ -194,9 +194,16 @@ impl GroupPermit {
         self.count
     }
 
-    /// Adds further permits of the same group.
-    pub(super) fn merge(&mut self, mut more: Self) {
+    /// Takes so many further permits of its group. Returns whether they were free.
+    pub(super) fn try_grow(&mut self, more: usize) -> bool {
+        let Ok(mut more) = self.all.try_acquire(&self.group, more) else { return false };
         self.count += std::mem::take(&mut more.count);
+        true
+    }
+
+    /// Returns the maximum number of permits of its group.
+    pub(super) fn most(&self) -> usize {
+        self.all.most.group
     }
 
     /// Returns the permits of a group beyond this number.
@@ -293,12 +300,12 @@ mod tests {
     }
 
     #[test]
-    fn some_permits_of_a_group_are_left_to_others_and_permits_are_merged() {
+    fn some_permits_of_a_group_are_left_to_others_and_a_permit_grows() {
         let permits = GroupPermits::new(Most { server: 9, group: 4, least: 0 });
         let mut first = permits.try_acquire_leaving("a", 3, 1).ok().unwrap();
         assert_eq!(permits.try_acquire_leaving("a", 1, 1).err(), Some(Full::Group));
-        first.merge(permits.try_acquire("a", 1).ok().unwrap());
-        assert_eq!((first.count(), permits.taken()), (4, 4));
+        assert!(first.try_grow(1) && !first.try_grow(1));
+        assert_eq!((first.count(), first.most(), permits.taken()), (4, 4, 4));
         drop(first);
         assert_eq!(permits.taken(), 0);
     }

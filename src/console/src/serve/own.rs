@@ -14,7 +14,7 @@ use super::answer;
 use super::form_memory::FormPermit;
 use super::session::{Its, Session};
 use super::shared::Shared;
-use crate::filter::Query;
+use crate::filter::{PAIRS, Query};
 use crate::session::TokenDigest;
 use mainstay_cluster::body::BodyFault;
 
@@ -92,14 +92,21 @@ impl Session {
         Ok(Sent { form: Query::parse(&bytes), size: bytes.len(), memory })
     }
 
-    /// Returns a form if a page of this session has sent it.
+    /// Returns a form if a page of this session has sent it, and if all of its fields were read.
     pub(super) fn own(&self, form: Sent) -> Result<Sent, Response> {
         // Digests are compared, so that the duration reveals nothing about the token.
-        if TokenDigest::of(form.get("csrf")) == TokenDigest::of(&self.csrf) {
-            return Ok(form);
+        if TokenDigest::of(form.get("csrf")) != TokenDigest::of(&self.csrf) {
+            let text = "The form is not of this session. Open the page again.";
+            return Err(answer::message(StatusCode::FORBIDDEN, "Refused", text));
         }
-        let text = "The form is not of this session. Open the page again.";
-        Err(answer::message(StatusCode::FORBIDDEN, "Refused", text))
+        if form.is_cut() {
+            let text = format!(
+                "The form has more than {PAIRS} fields, so nothing was changed. Go back, and remove some fields, or change the \
+                 manifest of the object."
+            );
+            return Err(answer::message(StatusCode::UNPROCESSABLE_ENTITY, "Too many fields", &text));
+        }
+        Ok(form)
     }
 }
 
@@ -111,5 +118,25 @@ pub(super) async fn select_namespace(Extension(session): Its, mut request: Reque
             session.watch_within(form.get("in"));
             answer::see_other("/")
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use axum::body::Body;
+
+    use super::*;
+    use crate::serve::row_memory::RowMemory;
+    use crate::serve::session::tests::session;
+
+    #[tokio::test]
+    async fn a_form_with_too_many_fields_is_refused() {
+        let session = session(&RowMemory::default());
+        let status = async |count: usize| {
+            let body = vec!["a=1"; count].join("&");
+            session.form(&mut Request::new(Body::from(body))).await.err().map(|response| response.status())
+        };
+        assert_eq!(status(PAIRS).await, None);
+        assert_eq!(status(PAIRS + 1).await, Some(StatusCode::UNPROCESSABLE_ENTITY));
     }
 }

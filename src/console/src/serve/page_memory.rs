@@ -19,10 +19,14 @@ use super::group_permits::{GroupPermit, GroupPermits, Most};
 pub(super) const ALL: usize = 120;
 const MOST: Most = Most { server: ALL, group: 80, least: 0 };
 /// Maximum memory of all responses of other pages that their clients have not read, and of those of a group of users, in KiB.
-/// Groups that read slowly leave a small page to each other group.
-const MOST_UNREAD: Most = Most { server: 2560, group: 768, least: 24 };
+/// Groups that read slowly leave a page of the fleet to each other group.
+const MOST_UNREAD: Most = Most { server: 2560, group: 512, least: 96 };
+/// Same as `MOST_UNREAD`, for the results of calls, which have their memory before the call.
+const MOST_RESULTS: Most = Most { server: 8 << 10, group: 2 << 10, least: 0 };
+/// Memory of a result before its call, in bytes. As many calls as may wait for their responses have it.
+const RESULT: u64 = 128 << 10;
 #[cfg(test)]
-pub(super) const UNREAD: usize = MOST_UNREAD.all();
+pub(super) const UNREAD: usize = MOST_UNREAD.all() + MOST_RESULTS.all();
 /// Maximum number of pages of a session at the same time.
 const OF_SESSION: usize = 2;
 /// Time for which a page waits.
@@ -70,11 +74,16 @@ struct Limits {
     pages: GroupPermits,
     /// In KiB.
     unread: GroupPermits,
+    results: GroupPermits,
 }
 
 impl Default for PageMemory {
     fn default() -> Self {
-        let limits = Limits { pages: GroupPermits::new(MOST), unread: GroupPermits::new(MOST_UNREAD) };
+        let limits = Limits {
+            pages: GroupPermits::new(MOST),
+            unread: GroupPermits::new(MOST_UNREAD),
+            results: GroupPermits::new(MOST_RESULTS),
+        };
         Self { limits: Some(limits), ..Self::unlimited() }
     }
 }
@@ -135,6 +144,17 @@ impl PagePermit {
     }
 }
 
+impl UnreadPermit {
+    /// Changes the memory of a response to its size in bytes. Returns whether the response has enough.
+    pub(super) fn try_resize(&mut self, bytes: Option<u64>) -> bool {
+        let Some(held) = &mut self.held else { return true };
+        let wanted = kibibytes(bytes).min(held.most());
+        let missing = wanted.saturating_sub(held.count());
+        held.shrink_to(wanted);
+        missing == 0 || held.try_grow(missing)
+    }
+}
+
 impl SessionPages {
     /// Waits for the memory of a page; `None` if there is none in time.
     pub(super) async fn acquire(&self, page: Heavy) -> Option<PagePermit> {
@@ -158,21 +178,15 @@ impl SessionPages {
     /// Takes the memory of a response of so many bytes, if it is free. A response of unknown size takes the most.
     pub(super) fn try_unread(&self, bytes: Option<u64>) -> Option<UnreadPermit> {
         let Some(limits) = &self.limits else { return Some(UnreadPermit { held: None }) };
-        let held = limits.all.unread.try_acquire(&limits.group, kibibytes(bytes)).ok()?;
+        let held = limits.all.unread.try_acquire(&limits.group, kibibytes(bytes).min(MOST_UNREAD.group)).ok()?;
         Some(UnreadPermit { held: Some(held) })
     }
 
-    /// Changes the memory of a response to its size in bytes. Returns whether the response has enough.
-    pub(super) fn try_resize(&self, permit: &mut UnreadPermit, bytes: Option<u64>) -> bool {
-        let (Some(limits), Some(held)) = (&self.limits, &mut permit.held) else { return true };
-        let wanted = kibibytes(bytes);
-        let missing = wanted.saturating_sub(held.count());
-        if missing == 0 {
-            held.shrink_to(wanted);
-            return true;
-        }
-        let more = limits.all.unread.try_acquire(&limits.group, missing).ok();
-        more.map(|more| held.merge(more)).is_some()
+    /// Takes the memory of the result of a call, if it is free.
+    pub(super) fn try_result(&self) -> Option<UnreadPermit> {
+        let Some(limits) = &self.limits else { return Some(UnreadPermit { held: None }) };
+        let held = limits.all.results.try_acquire(&limits.group, kibibytes(Some(RESULT))).ok()?;
+        Some(UnreadPermit { held: Some(held) })
     }
 
     /// Reads a page, or a part of one, within this time; `None` if it takes longer.
@@ -200,15 +214,21 @@ impl SessionPages {
     }
 }
 
-/// Returns the memory of a response in KiB. A response that is larger than the memory of a group is sent alone.
+/// Returns the memory of a response in KiB. A response that is larger than the memory of its group is sent alone.
 fn kibibytes(bytes: Option<u64>) -> usize {
     let kibibytes = bytes.map_or(u64::MAX, |bytes| bytes.div_ceil(1 << 10));
-    usize::try_from(kibibytes).unwrap_or(usize::MAX).clamp(1, MOST_UNREAD.group)
+    usize::try_from(kibibytes).unwrap_or(usize::MAX).max(1)
 }
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
+    use crate::filter::{Filter, PER_PAGE, listing};
+    use crate::lookup::Lookups;
+    use crate::page::{self, Fleet, Live, Page, Visitor};
+    use crate::row::{FleetKind, row};
 
     #[tokio::test(start_paused = true)]
     async fn a_page_waits_for_the_memory_of_other_pages_and_not_for_ever() {
@@ -288,28 +308,65 @@ mod tests {
     #[test]
     fn responses_that_are_not_read_have_a_maximum() {
         let memory = PageMemory::default();
-        let groups: Vec<SessionPages> = (0..4).map(|at| memory.of_session(&at.to_string())).collect();
+        let groups: Vec<SessionPages> = (0..6).map(|at| memory.of_session(&at.to_string())).collect();
         let take = |at: usize| std::iter::from_fn(|| groups[at].try_unread(Some(100 << 10))).collect::<Vec<_>>();
-        let held = [0, 1, 2, 3].map(take);
-        assert_eq!(held.iter().map(Vec::len).collect::<Vec<_>>(), [7, 7, 7, 4]);
+        let held = [0, 1, 2, 3, 4, 5].map(take);
+        assert_eq!(held.iter().map(Vec::len).collect::<Vec<_>>(), [5, 5, 5, 5, 5, 0]);
         drop(held);
         let unknown = groups[0].try_unread(None);
         assert!(unknown.is_some() && groups[0].try_unread(Some(0)).is_none());
         assert!(groups[1].try_unread(Some(0)).is_some());
     }
 
+    /// Returns the number of bytes of a full page of the fleet, with as many namespaces as it lists.
+    fn fleet_page() -> u64 {
+        let object = |at: usize| {
+            let commit = format!("{at:040x}");
+            let message = format!("main@sha1:{commit}: 12 unchanged");
+            let ready = json!({
+                "type": "Ready", "status": "True", "reason": "Applied", "message": message,
+                "lastTransitionTime": "2026-01-01T00:00:00Z",
+            });
+            json!({
+                "metadata": {"namespace": format!("team-{at:03}"), "name": format!("shop-web-{at:03}")},
+                "spec": {"gitRepository": "repo"},
+                "status": {"objects": 12, "healthy": 12, "appliedCommit": commit, "conditions": [ready]},
+            })
+        };
+        let rows = (0..200).map(|at| Arc::new(row(FleetKind::GitSync, &object(at)))).collect();
+        let (filter, now) = (Filter { page: 1, ..Filter::default() }, jiff::Timestamp::UNIX_EPOCH);
+        let listing = listing(rows, &filter);
+        assert_eq!(listing.rows.len(), PER_PAGE);
+        let body = page::fleet(&Fleet {
+            title: "Fleet",
+            path: "/",
+            kinds: &FleetKind::ALL,
+            listing: &listing,
+            filter: &filter,
+            lookups: &Lookups::new(),
+            notes: &[],
+            within: None,
+            now,
+        });
+        let visitor = Visitor { user: "alice@example.com", cluster: "production", csrf: "", end: None, now };
+        let live = Some(Live { url: "/events".to_owned(), seen: 1 });
+        page::render(Page { title: "Fleet", visitor: Some(visitor), live, body }).len() as u64
+    }
+
     #[test]
-    fn groups_that_read_slowly_leave_a_small_page_to_each_other_group() {
+    fn groups_that_read_slowly_leave_a_page_of_the_fleet_to_each_other_group() {
         let memory = PageMemory::default();
         let take =
             |group: &SessionPages, bytes: u64| std::iter::from_fn(|| group.try_unread(Some(bytes))).collect::<Vec<_>>();
-        let slow: Vec<SessionPages> = (0..4).map(|at| memory.of_session(&at.to_string())).collect();
+        let slow: Vec<SessionPages> = (0..5).map(|at| memory.of_session(&at.to_string())).collect();
         let _held: Vec<_> = slow.iter().map(|group| take(group, 1 << 10)).collect();
+        let size = fleet_page();
+        assert!(size > 50 << 10, "{size}");
         for group in ["a", "b", "c"] {
             let pages = memory.of_session(group);
-            assert!(pages.try_unread(Some(25 << 10)).is_none());
-            assert_eq!(take(&pages, 12 << 10).len(), 2, "{group}");
-            assert!(pages.try_unread(Some(24 << 10)).is_some());
+            assert!(pages.try_unread(Some(97 << 10)).is_none());
+            assert_eq!(take(&pages, 48 << 10).len(), 2, "{group}");
+            assert!(pages.try_unread(Some(size)).is_some(), "{size}");
         }
     }
 
@@ -319,15 +376,32 @@ mod tests {
         let pages = memory.of_session("a");
         let taken = || memory.limits.as_ref().map(|limits| limits.unread.taken());
         let mut permit = pages.try_unread(Some(8 << 10)).unwrap();
-        for (bytes, kept) in [(100 << 10, 100), (20 << 10, 20), (0, 1), (8 << 20, 768)] {
-            assert!(pages.try_resize(&mut permit, Some(bytes)));
+        for (bytes, kept) in [(100 << 10, 100), (20 << 10, 20), (0, 1), (8 << 20, 512)] {
+            assert!(permit.try_resize(Some(bytes)));
             assert_eq!(taken(), Some(kept));
         }
-        assert!(pages.try_resize(&mut permit, Some(500 << 10)));
+        assert!(permit.try_resize(Some(300 << 10)));
         let other = pages.try_unread(Some(200 << 10)).unwrap();
-        assert!(!pages.try_resize(&mut permit, Some(600 << 10)));
-        assert_eq!(taken(), Some(700), "it keeps what it has");
+        assert!(!permit.try_resize(Some(400 << 10)));
+        assert_eq!(taken(), Some(500), "it keeps what it has");
         drop((permit, other));
+        assert_eq!(taken(), Some(0));
+    }
+
+    #[test]
+    fn the_result_of_a_call_has_memory_although_pages_are_not_read() {
+        let memory = PageMemory::default();
+        let pages = memory.of_session("a");
+        let _unread = pages.try_unread(None);
+        assert!(pages.try_unread(Some(0)).is_none());
+        let taken = || memory.limits.as_ref().map(|limits| limits.results.taken());
+        let mut results: Vec<UnreadPermit> = std::iter::from_fn(|| pages.try_result()).collect();
+        assert_eq!((results.len(), taken()), (16, Some(2 << 10)));
+        assert!(!results[0].try_resize(Some(200 << 10)));
+        assert!(results[1].try_resize(Some(2 << 10)) && results[0].try_resize(Some(200 << 10)));
+        assert_eq!(taken(), Some(14 * 128 + 2 + 200));
+        assert!(memory.of_session("b").try_result().is_some());
+        drop(results);
         assert_eq!(taken(), Some(0));
     }
 

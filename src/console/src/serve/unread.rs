@@ -1,6 +1,7 @@
 //! Responses that their clients have not read. They keep the permit of their request, and their memory.
 //!
-//! Invariant: a form has memory for its result before it is processed, so that its effect is not hidden.
+//! Invariant: a form has memory for its result before it is processed, so that its effect is not hidden. Invariant: only a form
+//! that may have had an effect is said to be processed.
 
 use axum::body::HttpBody as _;
 use axum::response::Response;
@@ -17,9 +18,19 @@ const RESULT: u64 = 8 << 10;
 const UNREAD: &str =
     "The server has no memory for this page, because the responses to other requests were not read. Open it later.\n";
 const NOT_PROCESSED: &str = "The server has no memory for the result of this form, because the responses to other requests \
-                             were not read, so the form was not read. Go back, and send the form again.\n";
+                             were not read, so the form was not processed. Go back, and send the form again.\n";
 const PROCESSED: &str = "The form was processed, but the server has no memory for the page with its result. Check whether \
                          the form had its effect before you send it again.";
+
+/// Marks the response to a form that was not processed.
+#[derive(Clone, Copy, Debug)]
+struct NotProcessed;
+
+/// Returns the response to a form that was not processed.
+pub(super) fn not_processed(mut response: Response) -> Response {
+    response.extensions_mut().insert(NotProcessed);
+    response
+}
 
 /// Takes memory for the result of a request. Only a form needs it before its response.
 ///
@@ -49,16 +60,28 @@ pub(super) fn unread(
     if held::has_memory(&response) {
         return held::held(response, request);
     }
-    let size = response.body().size_hint().exact();
     if let Some(mut memory) = reserved {
-        let has_memory = session.pages.try_resize(&mut memory, size);
-        let response = if has_memory { response } else { processed() };
+        let response = fitting(&mut memory, response);
         return held::held(response, (request, memory));
     }
-    match session.pages.try_unread(size) {
+    match session.pages.try_unread(response.body().size_hint().exact()) {
         Some(memory) => held::held(response, (request, memory)),
         None => answer::busy(UNREAD),
     }
+}
+
+/// Returns the result of a form, which keeps the memory that it has had since before its effect.
+pub(super) fn keeping(mut memory: UnreadPermit, response: Response) -> Response {
+    let response = fitting(&mut memory, response);
+    held::held_memory(response, memory)
+}
+
+/// Returns the response to a form if it has enough memory, or else a message that takes less.
+fn fitting(memory: &mut UnreadPermit, response: Response) -> Response {
+    if memory.try_resize(response.body().size_hint().exact()) {
+        return response;
+    }
+    if response.extensions().get::<NotProcessed>().is_some() { answer::busy(NOT_PROCESSED) } else { processed() }
 }
 
 /// Returns the response to a form whose result has no memory. The client must not send the form again unseen.
@@ -120,7 +143,7 @@ mod tests {
     async fn the_result_of_a_form_is_shown_or_replaced_by_a_message_that_it_was_processed() {
         let session = session(&RowMemory::default());
         let memory = reserved(&session, &Method::POST).ok().unwrap();
-        let held = session.pages.try_unread(Some(700 << 10));
+        let held = session.pages.try_unread(Some(450 << 10));
         assert!(held.is_some());
         let small = unread(&session, request(&session), memory, page(8));
         assert_eq!(small.status(), 200);
@@ -131,6 +154,15 @@ mod tests {
         assert!(!large.headers().contains_key(header::RETRY_AFTER), "the form must not be sent again");
         let text = to_bytes(large.into_body(), 1 << 20).await.unwrap();
         assert!(String::from_utf8_lossy(&text).contains("Check whether the form had its effect"));
+        let memory = reserved(&session, &Method::POST).ok().unwrap();
+        let unsent = unread(&session, request(&session), memory, not_processed(page(100)));
+        assert!(unsent.status() == 503 && unsent.headers().contains_key(header::RETRY_AFTER));
+        let text = to_bytes(unsent.into_body(), 1 << 20).await.unwrap();
+        assert!(String::from_utf8_lossy(&text).contains("the form was not processed. Go back"));
+        // The result of a call has memory of its own.
+        let memory = session.pages.try_result().unwrap();
+        let call = unread(&session, request(&session), None, keeping(memory, page(200)));
+        assert_eq!(call.status(), 200);
         drop(held);
         let memory = reserved(&session, &Method::POST).ok().unwrap();
         assert_eq!(unread(&session, request(&session), memory, page(100)).status(), 200);

@@ -5,10 +5,15 @@ use mainstay_cluster::Error;
 
 /// Returns why nothing was changed, or that a change without a response may have been written.
 pub(super) fn unwritten(error: &Error) -> String {
+    unwritten_because(error, &said(error))
+}
+
+/// Same as `unwritten`, with this reason in place of that of the API server.
+pub(super) fn unwritten_because(error: &Error, why: &str) -> String {
     if error.is_outcome_unknown() {
-        return format!("The change may have been written. Open the object again to check it: {}", said(error));
+        return format!("The change may have been written. Open the object again to check it: {why}");
     }
-    nothing_changed(&said(error))
+    nothing_changed(why)
 }
 
 /// Returns the message of a change that was not sent.
@@ -48,6 +53,8 @@ mod tests {
         for text in [unwritten(&broken), undeleted(&broken)] {
             assert!(text.contains("may have been") && !text.contains("Nothing was"), "{text}");
         }
+        let hidden = unwritten_because(&broken, "hidden");
+        assert!(hidden.contains("may have been") && hidden.ends_with(": hidden"), "{hidden}");
         let unsent = error(Cause::Credentials);
         assert!(unwritten(&unsent).starts_with("Nothing was changed: "));
         assert!(undeleted(&unsent).starts_with("Nothing was deleted: "));
