@@ -226,10 +226,7 @@ fn objects_are_deleted_in_one_place() {
     let all = all.filter(|path| !path.starts_with("src/mainstay/cli") && !path.ends_with("tests.rs"));
     let mut all: Vec<_> = all.map(|path| path.to_str().unwrap().to_owned()).collect();
     all.sort();
-    assert_eq!(
-        all,
-        ["src/cluster/src/delete.rs", "src/console/src/serve/delete.rs", "src/engine/src/apply/delete.rs"]
-    );
+    assert_eq!(all, ["src/cluster/src/delete.rs", "src/console/src/serve/delete.rs", "src/engine/src/apply/delete.rs"]);
 }
 
 /// Connections are authorized in one place: no other code of the product or of the embedded cluster binds a port.

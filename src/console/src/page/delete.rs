@@ -32,7 +32,7 @@ pub(crate) struct Deletion<'d> {
     /// The identity and the version of the object that the question is about.
     pub(crate) uid: &'d str,
     pub(crate) version: &'d str,
-    /// What goes with the object; `None` for a kind without such objects.
+    /// The effect on other objects; `None` for a kind without such objects.
     pub(crate) loss: Option<&'d Loss>,
     /// The reason why nothing was deleted.
     pub(crate) problem: &'d str,
@@ -65,12 +65,12 @@ pub(crate) fn deletion(page: &Deletion<'_>) -> Markup {
         @else {
             p { (asked.action.effect(&asked.key)) }
             @if let Some(loss) = loss { (lost(loss)) }
-            (question(page))
+            (confirmation_of(page))
         }
     }
 }
 
-fn question(page: &Deletion<'_>) -> Markup {
+fn confirmation_of(page: &Deletion<'_>) -> Markup {
     let Deletion { asked, right, csrf, uid, version, .. } = page;
     html! {
         form.confirm method="post" action="/act" {
@@ -188,16 +188,16 @@ pub(super) fn delete_button(key: &Key, live: &Value, right: &Right) -> Markup {
         ("namespace", namespace),
         ("name", &*key.name),
     ];
-    let question = address::with_query("/act", &pairs);
+    let asking = address::with_query("/act", &pairs);
     html! {
         @if keeper_of_label(live).is_some() {
-            p.quiet { "A GitSync manages this object: " a href=(question) { "how to delete it in Git" } "." }
+            p.quiet { "A GitSync manages this object: " a href=(asking) { "how to delete it in Git" } "." }
         } @else if let Some(controller) = controller(key, live) {
             p.quiet { (controlled(&controller)) }
         } @else {
             div.actions {
                 @match right {
-                    Ok(()) => a.button href=(question) { (Action::Delete.label()) },
+                    Ok(()) => a.button href=(asking) { (Action::Delete.label()) },
                     Err(why) => { span.button.off aria-disabled="true" { (Action::Delete.label()) } p.note { (parts::coded(why)) } },
                 }
             }

@@ -78,7 +78,7 @@ async fn rights(session: &Session, all: &[Key]) -> Vec<(Key, Right)> {
         let any = FleetKind::GitSync.key(&namespace, "");
         read::may_patch(&session.cluster, &any).await.is_ok().then_some(namespace)
     });
-    let whole: Vec<Option<String>> = whole.buffer_unordered(TOGETHER).collect().await;
+    let whole: Vec<Option<String>> = whole.buffer_unordered(TOGETHER).collect::<Vec<_>>().await;
     let whole: BTreeSet<String> = whole.into_iter().flatten().collect();
     let whole = &whole;
     let each = stream::iter(all.to_vec()).map(|key| async move {
@@ -86,7 +86,7 @@ async fn rights(session: &Session, all: &[Key]) -> Vec<(Key, Right)> {
             if whole.contains(namespace_of(&key)) { Ok(()) } else { read::may_patch(&session.cluster, &key).await };
         (key, right)
     });
-    each.buffered(TOGETHER).collect().await
+    each.buffered(TOGETHER).collect::<Vec<_>>().await
 }
 
 pub(super) async fn perform(Extension(session): Its, mut request: Request) -> Response {
@@ -130,7 +130,7 @@ async fn sync_all(session: &Session, chosen: Vec<Key>) -> Response {
                 let result = batch.send(&key).await;
                 (key, result)
             });
-            sent.buffered(TOGETHER).collect().await
+            sent.buffered(TOGETHER).collect::<Vec<_>>().await
         }
     };
     let is_done = results.iter().all(|(_, result)| *result == Requested::Done);

@@ -115,8 +115,8 @@ async fn delete(session: &Session, asked: &Asked, form: &Query) -> Response {
 
 /// Asks again within the time of a page, and says why nothing was deleted.
 async fn ask_again(session: &Session, asked: &Asked, status: StatusCode, problem: &str) -> Response {
-    if let Ok(question) = in_time(session, Box::pin(ask(session, asked, status, problem))).await {
-        question
+    if let Ok(page) = in_time(session, Box::pin(ask(session, asked, status, problem))).await {
+        page
     } else {
         let why = Err(nothing_deleted("the question was not read again in time."));
         respond(session, asked, status, page::deleted(asked, &why))

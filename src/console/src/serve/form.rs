@@ -85,7 +85,7 @@ async fn existing<F: EditForm>(session: &Session, key: &Key) -> Result<Subject, 
 /// Returns why a change of an object would not last.
 fn unchangeable(key: &Key, live: &Value) -> Option<String> {
     if live.pointer("/metadata/deletionTimestamp").is_some() {
-        return Some("It is being deleted. Create it again when it is gone.".to_owned());
+        return Some("It is being deleted. Create a new one when it is gone.".to_owned());
     }
     let controller = controller(key, live)?;
     let name = plain(&format!("{} {}", controller.kind, controller.name), SHORT);

@@ -55,9 +55,9 @@ impl Openings {
     ///
     /// # Errors
     /// Too many others ask, or the API server does not respond in time.
-    pub(super) async fn ask<T>(&self, question: impl Future<Output = T>) -> Result<T, Unjudged> {
+    pub(super) async fn ask<T>(&self, asking: impl Future<Output = T>) -> Result<T, Unjudged> {
         let _permit = self.free.try_acquire().map_err(|_| Unjudged::Busy)?;
-        tokio::time::timeout(WITHIN, question).await.map_err(|_| Unjudged::Late)
+        tokio::time::timeout(WITHIN, asking).await.map_err(|_| Unjudged::Late)
     }
 }
 
@@ -81,8 +81,8 @@ mod tests {
     async fn further_questions_are_refused_while_others_wait() {
         let openings = Openings::default();
         let mut waiting: Vec<_> = (0..AT_ONCE).map(|_| Box::pin(openings.ask(pending::<()>()))).collect();
-        for question in &mut waiting {
-            assert!(question.as_mut().now_or_never().is_none());
+        for asking in &mut waiting {
+            assert!(asking.as_mut().now_or_never().is_none());
         }
         assert_eq!(openings.ask(ready(())).await, Err(Unjudged::Busy));
         drop(waiting.pop());
