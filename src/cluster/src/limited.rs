@@ -60,7 +60,7 @@ impl Cluster {
     /// Same as [`watch`](Self::watch), but a namespace to which the agent is limited may be absent: a selection in it then
     /// counts as empty.
     pub fn watch_existing(&self, kind: &Arc<Kind>, selection: Selection) -> BoxStream<'static, WatchEvent> {
-        let is_limited = self.0.scope.get().is_some() && kind.namespaced && selection.namespace().is_some();
+        let is_limited = self.is_limited() && kind.namespaced && selection.namespace().is_some();
         if is_limited { self.watch_in(kind, selection) } else { self.watch(kind, selection) }
     }
 

@@ -33,6 +33,11 @@ impl Cluster {
         let _ = self.0.scope.set(namespaces);
     }
 
+    /// Whether this cluster is limited to some namespaces.
+    pub fn is_limited(&self) -> bool {
+        self.0.scope.get().is_some()
+    }
+
     /// Returns the selections to request in place of `selection`.
     pub(super) fn scoped(&self, kind: &Kind, selection: Selection) -> Vec<Selection> {
         match self.0.scope.get() {
@@ -208,6 +213,22 @@ mod tests {
     }
 
     #[test]
+    fn a_watch_that_always_fails_neither_completes_nor_hides_the_others() {
+        let failed = || {
+            let cause = crate::Cause::TimedOut(std::time::Duration::from_secs(1));
+            WatchEvent::Failed(crate::Error::new(crate::Attempt::List, crate::Target::Cluster, cause))
+        };
+        let watches = [
+            events(&["begin", "initial a", "synced 1", "applied c"]),
+            vec![WatchEvent::Begin, failed(), failed(), failed()],
+        ];
+        let words = merged(watches, Vec::new(), 6);
+        assert_eq!((&*words[0], words.iter().filter(|word| **word == "begin").count()), ("begin", 1));
+        let shown = words.iter().filter(|word| word.starts_with("initial")).collect::<Vec<_>>();
+        assert_eq!(shown, ["initial a", "initial c"], "{words:?}");
+    }
+
+    #[test]
     fn one_watch_that_lists_again_makes_all_others_list_again() {
         let watches = [
             events(&["begin", "initial a", "synced 1", "begin", "synced 30"]),
@@ -224,7 +245,9 @@ mod tests {
         let maps = kind("v1", "ConfigMap", "configmaps", true);
         let count = |kind: &Kind, selection| cluster.scoped(kind, selection).len();
         assert_eq!(count(&maps, Selection::default()), 1);
+        assert!(!cluster.is_limited());
         cluster.limit_to(["a".to_owned(), "b".to_owned()].into());
+        assert!(cluster.is_limited());
         let asked = cluster.acting_as(None).scoped(&maps, Selection::with_label("l"));
         let paths: Vec<_> = asked.iter().map(|selection| selection.path(&maps)).collect();
         let path = |namespace| format!("/api/v1/namespaces/{namespace}/configmaps?labelSelector=l");

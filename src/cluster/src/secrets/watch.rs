@@ -374,10 +374,36 @@ impl Followed {
         self.take()
     }
 
-    /// Waits for a change after the last state that was taken.
+    /// Waits until the state differs from the one that was taken last. Cancel-safe: after each wake there is a result, or
+    /// nothing has changed.
     pub async fn changed(&mut self) {
         // The sender lives as long as this follower.
-        let _ = self.known.changed().await;
+        while self.known.changed().await.is_ok() {
+            let known = self.known.borrow_and_update().clone();
+            if self.is_news(known) {
+                return;
+            }
+        }
+    }
+
+    /// Whether a state is a reason to take it. Content that is used or withheld stays so while a kind is not listed: the
+    /// end of that list wakes the follower again.
+    fn is_news(&self, known: Known) -> bool {
+        let is_judged = match (&self.taken, &known) {
+            (Known::Data(taken), Known::Data(now)) => taken == now,
+            (Known::Withheld { .. }, Known::Data(_)) => true,
+            _ => false,
+        };
+        if is_judged && self.is_unlisted() {
+            return false;
+        }
+        self.judged(known).differs_from(&self.taken)
+    }
+
+    /// Whether a kind that may exclude this use is not listed.
+    fn is_unlisted(&self) -> bool {
+        let purposes = |used_for| self.register.purposes(&self.namespace, &self.name, used_for);
+        self.used_for.is_some_and(|used_for| purposes(used_for).is_err())
     }
 
     /// Waits for a change of any of the followed objects. Waits forever if there are none.
@@ -387,5 +413,76 @@ impl Followed {
             return std::future::pending().await;
         }
         select_all(waits).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures::FutureExt as _;
+
+    use super::*;
+
+    /// The kinds that are listed again when an agent begins to lead.
+    const LED: [Referrer; 4] =
+        [Referrer::Receiver, Referrer::ImageRepository, Referrer::ImageUpdateAutomation, Referrer::Function];
+
+    /// Returns Secrets whose referrers are all listed, and a follower of a Secret with its shared state.
+    fn followed() -> (Secrets, Followed, Arc<Entry>) {
+        let secrets = Secrets::default();
+        Referrer::ALL.into_iter().for_each(|referrer| secrets.set_listed(referrer));
+        let followed = secrets.follow("shop", "git", Purpose::Code);
+        let named = Named { holder: Holder::Secret, namespace: "shop".to_owned(), name: "git".to_owned() };
+        let entry = secrets.inner.lock().single.get(&named).and_then(Weak::upgrade).expect("it is followed");
+        (secrets, followed, entry)
+    }
+
+    fn is_woken(followed: &mut Followed) -> bool {
+        followed.changed().now_or_never().is_some()
+    }
+
+    fn data(kind: &str) -> Known {
+        Known::Data(Arc::new(super::super::Contents { kind: kind.to_owned(), ..Default::default() }))
+    }
+
+    #[test]
+    fn a_secret_in_use_stays_in_use_while_kinds_are_listed_again() {
+        let (secrets, mut followed, entry) = followed();
+        entry.update(data("a"));
+        assert!(is_woken(&mut followed) && followed.take().data().is_some());
+        LED.into_iter().for_each(|referrer| secrets.set_unlisted(referrer));
+        for referrer in LED {
+            secrets.set_listed(referrer);
+            assert!(!is_woken(&mut followed), "{referrer:?}");
+        }
+        assert!(followed.taken().data().is_some());
+    }
+
+    #[test]
+    fn a_follower_is_woken_once_if_the_last_listed_kind_excludes_the_use() {
+        let (secrets, mut followed, entry) = followed();
+        entry.update(data("a"));
+        assert!(is_woken(&mut followed) && followed.take().data().is_some());
+        LED.into_iter().for_each(|referrer| secrets.set_unlisted(referrer));
+        secrets.set_references("shop", (Referrer::Receiver, "hook"), vec![("git".to_owned(), Purpose::Receiver)]);
+        for referrer in &LED[..3] {
+            secrets.set_listed(*referrer);
+            assert!(!is_woken(&mut followed), "{referrer:?}");
+        }
+        secrets.set_listed(LED[3]);
+        assert!(is_woken(&mut followed) && matches!(followed.take(), Known::Withheld { .. }));
+        assert!(!is_woken(&mut followed));
+    }
+
+    #[test]
+    fn changed_content_waits_for_the_list_of_a_kind() {
+        let (secrets, mut followed, entry) = followed();
+        entry.update(data("a"));
+        assert!(is_woken(&mut followed) && followed.take().data().is_some());
+        secrets.set_unlisted(Referrer::Receiver);
+        entry.update(data("b"));
+        assert!(is_woken(&mut followed) && followed.take().data().is_none());
+        secrets.set_listed(Referrer::Receiver);
+        assert!(is_woken(&mut followed));
+        assert_eq!(followed.take().kind(), Some("b"));
     }
 }

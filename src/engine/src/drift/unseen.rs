@@ -8,13 +8,15 @@
 //! Invariant: after [`IN_A_ROW`] lists without a break, the pause after a list is as long as the list, up to
 //! [`LONGEST_PAUSE`].
 //! Invariant: a list that fails or gets stuck ends, so that the next one lists other objects.
+//! Invariant: an agent that is limited to namespaces lists one namespace at a time. A namespace that rejects its lists does
+//! not delay those of the others.
 //! Invariant: an object of which the watch shows an event is not awaited any more. The list may be older than the event.
 //! Invariant: a list shows only objects that were managed before it was requested. Any other object may have changed
 //! after the list, while the watch ignored its changes.
 //!
 //! Not here: the watch (`watch`), and the set of unseen objects (`managed`).
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -62,13 +64,28 @@ pub(super) struct Lists {
     ended: Option<Instant>,
     /// Number of lists in a row.
     in_a_row: u32,
+    /// Number of consecutive failed lists of all namespaces.
+    failures: u32,
+    /// The namespaces whose last list failed, if the agent is limited to namespaces.
+    refused: BTreeMap<Arc<str>, Refused>,
+    /// The namespace of the last list, if the agent is limited to namespaces.
+    last: Option<Arc<str>>,
+}
+
+/// The failed lists of a namespace.
+#[derive(Clone, Copy)]
+struct Refused {
     /// Number of consecutive failed lists.
     failures: u32,
+    /// When the next list may begin.
+    not_before: Instant,
 }
 
 /// A list in progress.
 struct Running {
     events: BoxStream<'static, WatchEvent>,
+    /// The namespace, if the agent is limited to namespaces.
+    namespace: Option<Arc<str>>,
     shown: Shown<Key>,
     /// The objects that the list has not shown yet.
     awaited: HashSet<Key>,
@@ -95,24 +112,65 @@ pub(super) enum Step {
 
 impl Lists {
     pub(super) fn new(kind: &Arc<Kind>) -> Self {
-        let (running, due, not_before, ended) = (None, None, None, None);
-        Self { kind: Arc::clone(kind), running, due, not_before, ended, in_a_row: 0, failures: 0 }
+        Self {
+            kind: Arc::clone(kind),
+            running: None,
+            due: None,
+            not_before: None,
+            ended: None,
+            in_a_row: 0,
+            failures: 0,
+            refused: BTreeMap::new(),
+            last: None,
+        }
     }
 
     /// Requests a list.
     pub(super) fn request(&mut self) {
         let soon = Instant::now() + GATHER;
-        self.due.get_or_insert(self.not_before.map_or(soon, |end| end.max(soon)));
+        let next = self.not_before.map_or(soon, |end| end.max(soon));
+        self.due = Some(self.due.map_or(next, |due| due.min(next)));
     }
 
     /// Begins a list for these objects; none without objects. If all are in one namespace, only that one is listed.
     pub(super) fn begin(&mut self, cluster: &Cluster, awaited: HashSet<Key>) {
         let all = Selection::with_label(SYNC_LABEL);
+        if cluster.is_limited() && self.kind.namespaced {
+            let kind = Arc::clone(&self.kind);
+            self.begin_in_one(awaited, |namespace| cluster.watch_existing(&kind, all.within(namespace)));
+            return;
+        }
         let selection = match only_namespace(&awaited) {
             Some(namespace) => all.within(namespace),
             None => all,
         };
         self.begin_with(cluster.watch_existing(&self.kind, selection), awaited);
+    }
+
+    /// Begins a list in one of the namespaces of these objects. The namespaces take turns, and another list is due for the
+    /// rest of them.
+    fn begin_in_one(&mut self, mut awaited: HashSet<Key>, open: impl FnOnce(&str) -> BoxStream<'static, WatchEvent>) {
+        (self.running, self.due) = (None, None);
+        let mut namespaces: BTreeSet<Arc<str>> = awaited.iter().filter_map(|key| key.namespace.clone()).collect();
+        self.refused.retain(|namespace, _| namespaces.contains(namespace));
+        let now = Instant::now();
+        namespaces.retain(|namespace| self.refused.get(namespace).is_none_or(|refused| refused.not_before <= now));
+        let later = namespaces.iter().find(|namespace| Some(*namespace) > self.last.as_ref());
+        let Some(namespace) = later.or_else(|| namespaces.first()).cloned() else {
+            self.due = self.refused.values().map(|refused| refused.not_before).min();
+            return;
+        };
+        let all = awaited.len();
+        awaited.retain(|key| key.namespace.as_ref() == Some(&namespace));
+        let is_all = awaited.len() == all;
+        self.begin_with(open(&namespace), awaited);
+        if let Some(running) = &mut self.running {
+            running.namespace = Some(Arc::clone(&namespace));
+        }
+        self.last = Some(namespace);
+        if !is_all {
+            self.request();
+        }
     }
 
     fn begin_with(&mut self, events: BoxStream<'static, WatchEvent>, awaited: HashSet<Key>) {
@@ -126,7 +184,7 @@ impl Lists {
             self.in_a_row = 0;
         }
         let (shown, deadline) = (Shown::default(), begun + IDLE);
-        self.running = Some(Running { events, shown, awaited, begun, deadline, beginnings: 0 });
+        self.running = Some(Running { events, namespace: None, shown, awaited, begun, deadline, beginnings: 0 });
     }
 
     /// Takes in a change that the watch of the kind shows.
@@ -135,9 +193,12 @@ impl Lists {
             Delta::Listed(key, _) | Delta::Changed(key, _) | Delta::Unreadable(key, ..) | Delta::Gone(key, _) => {
                 self.show(key);
             }
-            // The watch has shown all objects.
-            Delta::Complete(_) => self.end(),
-            Delta::Failed(_) | Delta::Resumed => {}
+            // The watch has shown all objects, some of them perhaps before they were managed.
+            Delta::Complete(_) if self.running.is_some() => {
+                self.end();
+                self.request();
+            }
+            Delta::Complete(_) | Delta::Failed(_) | Delta::Resumed => {}
         }
     }
 
@@ -202,7 +263,11 @@ impl Lists {
     fn end(&mut self) {
         let Some(running) = self.running.take() else { return };
         let now = Instant::now();
-        self.failures = 0;
+        if let Some(namespace) = &running.namespace {
+            self.refused.remove(namespace);
+        } else {
+            self.failures = 0;
+        }
         self.in_a_row = self.in_a_row.saturating_add(1);
         let longest = if self.in_a_row <= IN_A_ROW { SHORT_PAUSE } else { LONGEST_PAUSE };
         let pause = (now - running.begun).clamp(GATHER, longest);
@@ -212,11 +277,21 @@ impl Lists {
 
     /// Ends a failed list, and requests another one after a delay, which is at least `retry_after`.
     fn fail(&mut self, why: String, retry_after: Option<Duration>) -> Step {
-        self.running = None;
-        self.failures = self.failures.saturating_add(1);
-        let delay = RETRY.delay(self.failures).max(retry_after.unwrap_or_default().min(LONGEST_RETRY));
+        let namespace = self.running.take().and_then(|running| running.namespace);
+        let before =
+            namespace.as_ref().map_or(self.failures, |own| self.refused.get(own).map_or(0, |own| own.failures));
+        let failures = before.saturating_add(1);
+        let delay = RETRY.delay(failures).max(retry_after.unwrap_or_default().min(LONGEST_RETRY));
         let now = Instant::now();
-        (self.ended, self.not_before, self.due) = (Some(now), Some(now + delay), Some(now + delay));
+        let next = if let Some(namespace) = namespace {
+            self.refused.insert(namespace, Refused { failures, not_before: now + delay });
+            // The other namespaces do not wait for this one.
+            now + GATHER
+        } else {
+            self.failures = failures;
+            now + delay
+        };
+        (self.ended, self.not_before, self.due) = (Some(now), Some(next), Some(next));
         Step::Failed(why)
     }
 }
@@ -234,7 +309,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use mainstay_cluster::Scope;
+    use mainstay_cluster::{Attempt, Cause, Scope, Target};
 
     fn kind() -> Arc<Kind> {
         Arc::new(Kind::fixed("v1", "ConfigMap", "configmaps", Scope::Namespaced))
@@ -353,6 +428,10 @@ mod tests {
         lists.begin_with(listed(&["a"]), keys(&["a", "x"]));
         lists.see_watch(&Delta::Complete(std::iter::empty().collect()));
         assert!(lists.running.is_none(), "the watch has listed all objects");
+        assert!(lists.due.is_some(), "and perhaps before they were managed");
+        lists.due = None;
+        lists.see_watch(&Delta::Complete(std::iter::empty().collect()));
+        assert!(lists.due.is_none(), "there was no list");
     }
 
     #[tokio::test(start_paused = true)]
@@ -370,7 +449,51 @@ mod tests {
         }
         lists.begin_with(listed(&["a"]), keys(&["a"]));
         assert_eq!(steps(&mut lists), ["listed a"]);
-        assert_eq!(lists.failures, 0);
+        assert_eq!((lists.failures, lists.refused.len()), (0, 0));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_namespace_that_rejects_its_lists_does_not_delay_the_others() {
+        let mut lists = Lists::new(&kind());
+        let key = |namespace: &str| kind().key(Some(namespace), "x");
+        let refused = || {
+            let (subject, cause) = (Box::new(Target::Object(key("b"))), Box::new(Cause::TimedOut(IDLE)));
+            let failed = WatchEvent::Failed(Error { attempt: Attempt::List, subject, cause });
+            stream::iter([WatchEvent::Begin, failed]).chain(stream::pending()).boxed()
+        };
+        let begin = |lists: &mut Lists, namespaces: &[&str]| {
+            let mut begun = None;
+            lists.begin_in_one(namespaces.iter().copied().map(key).collect(), |namespace| {
+                begun = Some(namespace.to_owned());
+                if namespace == "b" { refused() } else { listed(&[]) }
+            });
+            begun
+        };
+        assert_eq!(begin(&mut lists, &["a", "b", "c"]).as_deref(), Some("a"));
+        assert_eq!(steps(&mut lists), ["missing x at 7"]);
+        tokio::time::sleep(GATHER).await;
+        assert_eq!(steps(&mut lists), ["due"]);
+        assert_eq!(begin(&mut lists, &["b", "c"]).as_deref(), Some("b"));
+        assert_eq!(steps(&mut lists), ["failed"]);
+        tokio::time::sleep(GATHER).await;
+        assert_eq!(steps(&mut lists), ["due"]);
+        assert_eq!(begin(&mut lists, &["b", "c"]).as_deref(), Some("c"));
+        assert_eq!(steps(&mut lists), ["missing x at 7"]);
+        tokio::time::sleep(GATHER).await;
+        assert_eq!(steps(&mut lists), ["due"]);
+        assert_eq!(begin(&mut lists, &["b"]), None, "it waits");
+        lists.request();
+        tokio::time::sleep(GATHER).await;
+        assert_eq!(steps(&mut lists), ["due"], "a request does not wait for it");
+        assert_eq!(begin(&mut lists, &["a", "b"]).as_deref(), Some("a"));
+        assert_eq!(steps(&mut lists), ["missing x at 7"]);
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        assert_eq!(steps(&mut lists), ["due"]);
+        assert_eq!(begin(&mut lists, &["b"]).as_deref(), Some("b"), "it is tried again");
+        assert_eq!(steps(&mut lists), ["failed"]);
+        assert_eq!(lists.refused.values().map(|refused| refused.failures).collect::<Vec<_>>(), [2]);
+        assert_eq!(begin(&mut lists, &[]), None);
+        assert!(lists.refused.is_empty() && lists.due.is_none(), "no object is awaited there any more");
     }
 
     #[tokio::test(start_paused = true)]

@@ -77,18 +77,21 @@ impl Drift {
             let event = tokio::select! {
                 () = stop.cancelled() => return,
                 () = control.end.cancelled() => return,
-                // A watch that fails keeps its backoff. The list begins once the watch works.
+                // A watch that fails keeps its backoff. It may never work, so the lists do not wait for it.
                 () = control.list.notified(), if progress != Progress::Listing => {
                     lists.request();
                     continue;
                 }
-                step = lists.next(), if progress == Progress::Watching => {
+                step = lists.next(), if progress != Progress::Listing => {
                     self.take_step(kind, &mut lists, &mut unreadable, step);
                     continue;
                 }
                 event = events.next() => event,
             };
             let Some(event) = event else { return };
+            if matches!(event, WatchEvent::Begin) {
+                progress = Progress::Listing;
+            }
             let Some(seen) = self.take(&mut shown, kind, event) else { continue };
             progress = progress.after(&seen);
             lists.see_watch(&seen);
@@ -273,22 +276,22 @@ impl Drift {
 /// The progress of a watch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Progress {
-    /// Its first list is not complete.
+    /// Its list began, and is not complete.
     Listing,
     /// It shows changes.
     Watching,
-    /// Its last attempt failed.
+    /// An attempt failed since its list began, or since it showed changes. The list may never be complete: in a merged
+    /// watch, one namespace may reject all attempts while the others show objects.
     Failing,
 }
 
 impl Progress {
-    /// Returns the progress after an event.
+    /// Returns the progress after an event other than the beginning of a list.
     fn after(self, seen: &Delta<Key>) -> Self {
         match seen {
-            Delta::Listed(..) => Self::Listing,
             Delta::Complete(_) | Delta::Resumed => Self::Watching,
             Delta::Failed(_) => Self::Failing,
-            Delta::Changed(..) | Delta::Unreadable(..) | Delta::Gone(..) => self,
+            Delta::Listed(..) | Delta::Changed(..) | Delta::Unreadable(..) | Delta::Gone(..) => self,
         }
     }
 }
@@ -319,5 +322,27 @@ impl WatchFailures {
     /// Returns the cause if it has to be shown in the status.
     fn remarkable(&self) -> Option<&str> {
         (self.count >= REMARKABLE_FAILURES).then_some(&*self.why)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use mainstay_cluster::{Attempt, Scope, Target};
+
+    #[test]
+    fn a_watch_that_fails_is_not_listing_again_because_one_of_its_parts_shows_objects() {
+        let kind = Kind::fixed("v1", "ConfigMap", "configmaps", Scope::Namespaced);
+        let listed = || Delta::Listed(kind.key(Some("a"), "x"), Value::Null);
+        let failed = || {
+            let (subject, cause) = (Box::new(Target::Cluster), Box::new(Cause::TimedOut(LIST_WITHIN)));
+            Delta::Failed(Error { attempt: Attempt::List, subject, cause })
+        };
+        let after = |first: Progress, events: [Delta<Key>; 3]| events.iter().fold(first, |now, seen| now.after(seen));
+        assert_eq!(after(Progress::Listing, [listed(), failed(), listed()]), Progress::Failing);
+        assert_eq!(after(Progress::Listing, [listed(), listed(), listed()]), Progress::Listing);
+        let complete = || Delta::Complete(std::iter::empty().collect());
+        assert_eq!(after(Progress::Listing, [failed(), listed(), complete()]), Progress::Watching);
+        assert_eq!(after(Progress::Watching, [failed(), Delta::Resumed, failed()]), Progress::Failing);
     }
 }

@@ -51,7 +51,7 @@ impl Store {
             // The queued state may be newer than this state, which is already known.
             Verdict::InSync if managed.write.is_queued() && is_known => Next::Nothing,
             Verdict::InSync => {
-                managed.write.clear_pending();
+                managed.write.clear_in_sync();
                 if managed.phase.end_pause() { Next::Resumed } else { Next::Nothing }
             }
             Verdict::Revert => {
@@ -398,6 +398,17 @@ mod tests {
         let generation = store.get(key).unwrap().write.generation();
         let seen = store.begin_revert(key, generation).unwrap().seen.unwrap();
         assert_eq!(seen.live.unwrap().into_value(), Some(live(106, "2")));
+    }
+
+    #[test]
+    fn an_older_state_in_sync_does_not_cancel_a_read() {
+        let (mut store, desired) = taken_over();
+        let (kind, key, now) = (&desired.kind, &desired.key, Instant::now());
+        assert_eq!(store.look_now(key, now), Next::Queue);
+        assert_eq!(store.see(kind, key, live(90, "1"), now, Timestamp::UNIX_EPOCH), Next::Nothing);
+        let generation = store.get(key).unwrap().write.generation();
+        let seen = store.begin_revert(key, generation).unwrap().seen.unwrap();
+        assert!(seen.live.is_none() && seen.gone_at.is_none(), "it is read");
     }
 
     #[test]

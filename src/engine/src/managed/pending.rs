@@ -3,7 +3,8 @@
 //! Invariant: a waiting state belongs to the write that will handle it.
 //! Invariant: only the newest queued revert of an object is carried out.
 //! Invariant: a waiting state is not replaced by an older one. A list may show an object after the watch has shown a newer
-//! state of it.
+//! state of it. The newest version of all merged states counts.
+//! Invariant: an object that must be read in any case is read. No state that is seen in the meantime cancels this.
 //! Invariant: hundreds of states may wait, so the memory of each one and of all together is limited.
 
 use std::borrow::Cow;
@@ -101,6 +102,14 @@ impl Write {
         }
     }
 
+    /// Drops the waiting state because the object is in sync, unless the object must be read in any case: the state in
+    /// sync may be older than the reason for the read.
+    pub(crate) fn clear_in_sync(&mut self) {
+        if self.pending().is_some_and(|waiting| !waiting.must_read) {
+            self.clear_pending();
+        }
+    }
+
     /// Queues a revert or report because of a state, while `others` objects are queued. Ignores an older state than the
     /// queued one.
     pub(crate) fn enqueue(&mut self, mut seen: Seen, others: usize) -> Next {
@@ -111,6 +120,8 @@ impl Write {
             }
             // The latency is measured from the first event of a change, but the newest state is compared.
             seen.at = waiting.at;
+            seen.version = seen.version.max(waiting.version);
+            seen.must_read |= waiting.must_read;
             // Repeated changes of a waiting object must not increase its memory.
             let room = waiting.live.as_ref().map_or(0, |live| live.size().max(SMALL));
             seen.live = seen.live.and_then(|live| live.within(room));
@@ -121,22 +132,34 @@ impl Write {
         if was_queued { Next::Nothing } else { Next::Queue }
     }
 
-    /// Stores a state until the current write ends, unless a newer one waits. Returns it if there is no write.
-    pub(crate) fn defer(&mut self, seen: Seen) -> Option<Seen> {
+    /// Stores a state until the current write ends, unless a newer one waits or the object must be read. Returns it if
+    /// there is no write.
+    pub(crate) fn defer(&mut self, mut seen: Seen) -> Option<Seen> {
         let State::InFlight(pending) = &mut self.state else { return Some(seen) };
-        if pending.as_ref().is_none_or(|waiting| !waiting.is_newer_than(seen.version)) {
-            *pending = Some(Box::new(seen));
+        match pending {
+            Some(waiting) if waiting.must_read => waiting.version = waiting.version.max(seen.version),
+            Some(waiting) if waiting.is_newer_than(seen.version) => {}
+            Some(waiting) => {
+                seen.version = seen.version.max(waiting.version);
+                **waiting = seen;
+            }
+            None => *pending = Some(Box::new(seen)),
         }
         None
     }
 
     /// Restores the waiting state after a failed write, unless a newer state was seen. It is handled when the write
-    /// ends, even if the object was inserted again in the meantime.
-    pub(crate) fn restore_pending(&mut self, seen: Box<Seen>) {
+    /// ends, even if the object was inserted again in the meantime. A state that must be read takes precedence.
+    pub(crate) fn restore_pending(&mut self, mut seen: Box<Seen>) {
         match &mut self.state {
             State::Idle => self.state = State::InFlight(Some(seen)),
             State::Queued(pending) | State::InFlight(pending) => {
-                if pending.as_ref().is_none_or(|waiting| seen.is_newer_than(waiting.version)) {
+                if let Some(waiting) = pending {
+                    if seen.must_read || (!waiting.must_read && seen.is_newer_than(waiting.version)) {
+                        mem::swap(waiting, &mut seen);
+                    }
+                    waiting.version = waiting.version.max(seen.version);
+                } else {
                     *pending = Some(seen);
                 }
             }
@@ -185,8 +208,10 @@ pub(crate) struct Seen {
     pub(crate) live: Option<Sight>,
     /// The resource version at which the object was gone; `None` if the object must be read in any case.
     pub(crate) gone_at: Option<Box<str>>,
-    /// The resource version of the state, if it is a number.
+    /// The resource version of the state, or that of a newer one that this state replaced, if they are numbers.
     version: Option<u64>,
+    /// Whether the object must be read in any case. Then `live` is `None`.
+    must_read: bool,
     /// The time of the event.
     pub(crate) at: Instant,
 }
@@ -278,12 +303,13 @@ impl std::fmt::Debug for Sight {
 impl Seen {
     pub(crate) fn of(live: Value, at: Instant) -> Self {
         let version = number(resource_version(&live));
-        Self { live: Sight::of(live), gone_at: None, version, at }
+        Self { live: Sight::of(live), gone_at: None, version, must_read: false, at }
     }
 
     /// Returns the state of an object that is gone at this resource version; without one, the object must be read.
     pub(crate) fn gone(gone_at: Option<&str>, at: Instant) -> Self {
-        Self { live: None, gone_at: gone_at.map(Into::into), version: gone_at.and_then(number), at }
+        let (version, must_read) = (gone_at.and_then(number), gone_at.is_none());
+        Self { live: None, gone_at: gone_at.map(Into::into), version, must_read, at }
     }
 
     /// Whether this state is newer than one with the other version. Unknown versions cannot be compared.
@@ -330,7 +356,36 @@ mod tests {
         write.restore_pending(Box::new(at(105)));
         assert_eq!(version(&write), Some(105), "an older state of a list does not hide it");
         assert!(write.defer(Seen::gone(None, Instant::now())).is_none());
-        assert_eq!(version(&write), None, "a request to read the object replaces any state");
+        let is_read = |write: &Write| write.pending().is_some_and(|seen| seen.must_read && seen.live.is_none());
+        assert!(is_read(&write), "a request to read the object replaces any state");
+        assert_eq!(version(&write), Some(105), "and an older state does not replace it");
+    }
+
+    #[test]
+    fn a_request_to_read_an_object_outlasts_all_states() {
+        let is_read = |write: &Write| write.pending().is_some_and(|seen| seen.must_read && seen.live.is_none());
+        let forced = || Seen::gone(None, Instant::now());
+        let mut write = Write::idle(0);
+        assert_eq!(write.enqueue(forced(), 0), Next::Queue);
+        write.enqueue(at(90), 0);
+        assert!(is_read(&write));
+        write.clear_in_sync();
+        assert!(is_read(&write) && write.awaits_newer_than("80"));
+        write.begin_revert();
+        write.defer(forced());
+        write.defer(at(110));
+        assert!(is_read(&write) && write.awaits_newer_than("109"));
+        write.restore_pending(Box::new(at(120)));
+        assert!(is_read(&write) && write.awaits_newer_than("119"));
+        let mut write = Write::idle(0);
+        write.begin_revert();
+        write.defer(at(110));
+        write.restore_pending(Box::new(forced()));
+        assert!(is_read(&write) && write.awaits_newer_than("109"));
+        let mut write = Write::idle(0);
+        write.enqueue(at(110), 0);
+        write.clear_in_sync();
+        assert!(write.pending().is_none(), "it is in sync");
     }
 
     #[test]
