@@ -88,17 +88,23 @@ impl Reporting {
         *self.leads.borrow()
     }
 
-    /// Waits until the agent leads and the task has to [`begin`](Self::begin) to report. Cancel-safe.
+    /// Waits until the agent leads and the task has to begin to report. Does not wait until the status
+    /// [is current](Self::set_current). Cancel-safe.
     pub(super) async fn begins(&mut self) {
         if self.is_current || self.leads.wait_for(|leads| *leads).await.is_err() {
             std::future::pending::<()>().await;
         }
     }
 
-    /// Returns true once: before the first report of a task that began before the agent led. The task then reads the
-    /// status.
-    pub(super) fn begin(&mut self) -> bool {
-        self.is_on() && !std::mem::replace(&mut self.is_current, true)
+    /// Whether the status has to be read before it is written. True until the status [is current](Self::set_current), in
+    /// a task that began before the agent led.
+    pub(super) fn must_read(&self) -> bool {
+        self.is_on() && !self.is_current
+    }
+
+    /// Records that the status was read.
+    pub(super) fn set_current(&mut self) {
+        self.is_current = true;
     }
 }
 
@@ -109,18 +115,21 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn a_task_reads_the_status_once_when_the_agent_begins_to_lead() {
+    async fn a_task_reads_the_status_until_it_is_known_when_the_agent_begins_to_lead() {
         let (leads, receiver) = watch::channel(false);
         let mut reporting = Reporting::new(&receiver);
         let begins = tokio::time::timeout(Duration::from_secs(3600), reporting.begins()).await;
-        assert!(begins.is_err() && !reporting.is_on() && !reporting.begin());
+        assert!(begins.is_err() && !reporting.is_on() && !reporting.must_read());
         leads.send_replace(true);
         reporting.begins().await;
-        assert!(reporting.is_on() && reporting.begin() && !reporting.begin());
+        assert!(reporting.is_on() && reporting.must_read(), "a failed read is repeated");
+        reporting.begins().await;
+        reporting.set_current();
+        assert!(reporting.is_on() && !reporting.must_read());
         let begins = tokio::time::timeout(Duration::from_secs(3600), reporting.begins()).await;
         assert!(begins.is_err(), "only once");
-        let mut later = Reporting::new(&receiver);
-        assert!(later.is_on() && !later.begin(), "its task begins with the live status");
+        let later = Reporting::new(&receiver);
+        assert!(later.is_on() && !later.must_read(), "its task begins with the live status");
     }
 
     #[tokio::test(start_paused = true)]

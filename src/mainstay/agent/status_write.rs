@@ -1,4 +1,4 @@
-//! Writes the status of an object of Mainstay's kinds.
+//! Writes the status of an object of Mainstay's kinds, and reads it before the first write of a new leader.
 //!
 //! Invariant: after a refused write, the next one waits, regardless of the number of changes. The delay is that of the
 //! class of the refusal, and grows with each one.
@@ -57,6 +57,27 @@ impl Refusals {
             outcome => {
                 self.end();
                 if outcome.is_ok() { StatusWrite::Written } else { StatusWrite::Gone }
+            }
+        }
+    }
+
+    /// Reads an object before the first write of its status, unless an earlier refusal delays it. Returns `None` if the
+    /// object was not read; then another attempt is due [after a delay](Self::until).
+    pub(super) async fn read(&mut self, (cluster, kind): (&Cluster, &Kind), (namespace, name): &Name) -> Option<Value> {
+        if self.waits() {
+            return None;
+        }
+        match cluster.get(kind, Some(namespace), name).await {
+            Ok(Some(live)) => Some(live),
+            // The watch has not shown the deletion yet.
+            Ok(None) => {
+                self.delay(Class::Unavailable, None);
+                None
+            }
+            Err(error) => {
+                tracing::debug!(namespace, name, why = chain(&error), "status of this {} not read", kind.kind);
+                self.record(&error);
+                None
             }
         }
     }

@@ -168,7 +168,7 @@ impl<S: Named> Task<S> {
                     changed = input.changed() => if changed.is_err() { return self.leave() } else { break },
                     () = self.secrets.changed() => break,
                     () = self.refusals.passed() => self.settle(remote, object.generation).await,
-                    () = self.reporting.begins() => self.settle(remote, object.generation).await,
+                    () = self.reporting.begins(), if self.refusals.until().is_none() => self.settle(remote, object.generation).await,
                     // A Receiver got a delivery.
                     _ = pushed.changed() => due = pushed.take().map_or(due, |pushed| due.min(pushed.at.into())),
                     () = sleep_until(due) => break,
@@ -440,21 +440,25 @@ impl<S: Named> Task<S> {
         self.context.notifier.notify(&Announcement { owner: &owner, object: None, message: &message });
     }
 
-    /// Reads the status that the former leader has written. A status that cannot be read is written again.
+    /// Reads the status that the former leader has written.
     async fn read_status(&mut self) {
-        let live = self.context.cluster.get(&self.kind, Some(&self.name.0), &self.name.1).await;
-        let status = live.ok().flatten().map(|live| live["status"].clone());
-        self.written = status.and_then(|status| serde_json::from_value(status).ok()).unwrap_or_default();
+        let at = (&self.context.cluster, &self.kind);
+        let Some(live) = self.refusals.read(at, &self.name).await else { return };
+        self.written = serde_json::from_value(live["status"].clone()).unwrap_or_default();
+        self.reporting.set_current();
     }
 
     /// Writes the status of the last turn if it changed.
     async fn settle(&mut self, remote: &Remote, generation: Option<i64>) {
-        if self.reporting.begin() {
+        if self.reporting.must_read() {
             self.read_status().await;
         }
         let Some(state) = &self.state else { return };
         if self.artifact.is_none() {
             self.source.set_artifact(remote, Err(state.message.clone()));
+        }
+        if self.reporting.must_read() {
+            return;
         }
         let artifact = self.artifact.clone();
         let new = status::after(&self.written, state, &self.verification, artifact, generation, Timestamp::now());

@@ -3,27 +3,37 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use futures::{FutureExt as _, StreamExt as _, stream};
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use serde_json::Value;
 use tokio::time::Instant;
 
 use super::context::{Context, MOST};
 use super::status;
 use crate::agent::kept::Name;
 use crate::agent::leading::Reporting;
-use crate::agent::own_kinds::{Object, State};
+use crate::agent::own_kinds::{self, Object, State};
 use crate::agent::status_write::{Refusals, StatusWrite};
 use mainstay_api::AlertSpec;
 use mainstay_api::conditions::Reason;
 use mainstay_cluster::Kind;
 use mainstay_notification::Selection;
-
-/// Number of Alerts that are read at a time.
-const READ_AT_ONCE: usize = 16;
+use mainstay_object::Digest;
 
 /// An Alert, as read from the watch.
-pub(super) type Known = Object<AlertSpec>;
+#[derive(Clone, PartialEq)]
+pub(super) struct Known {
+    pub(super) object: Object<AlertSpec>,
+    /// Digest of the conditions. Those that another agent has written are a change, so they are known before this agent
+    /// leads.
+    conditions: Digest,
+}
+
+/// Reads an Alert of a watch.
+pub(super) fn read(live: &Value) -> Result<Option<Known>, String> {
+    let conditions = Digest::of(live["status"]["conditions"].to_string().as_bytes());
+    Ok(own_kinds::read(live)?.map(|object| Known { object, conditions }))
+}
 
 struct Entry {
     provider: String,
@@ -63,7 +73,7 @@ impl Alerts {
     }
 
     /// Sets an Alert. `conditions` are the conditions of the live object.
-    pub(super) fn set(&mut self, name: &Name, alert: &Known, conditions: Vec<Condition>) {
+    pub(super) fn set(&mut self, name: &Name, alert: &Object<AlertSpec>, conditions: Vec<Condition>) {
         let (selection, state) = self.selected(name, alert);
         let provider = alert.spec.provider_ref.name.clone();
         self.context.notifier.outbox().set_alert(name, selection.map(|selection| (provider.clone(), selection)));
@@ -73,7 +83,15 @@ impl Alerts {
         self.due.insert(name.clone());
     }
 
-    fn selected(&self, name: &Name, alert: &Known) -> (Option<Selection>, State) {
+    /// Sets the conditions of an Alert that is otherwise unchanged.
+    pub(super) fn set_conditions(&mut self, name: &Name, conditions: Vec<Condition>) {
+        if let Some(entry) = self.entries.get_mut(name) {
+            entry.conditions = conditions;
+            self.due.insert(name.clone());
+        }
+    }
+
+    fn selected(&self, name: &Name, alert: &Object<AlertSpec>) -> (Option<Selection>, State) {
         let spec = &alert.spec;
         if spec.suspend {
             return (None, State::not_ready(Reason::Suspended, "suspended: nothing is sent"));
@@ -113,25 +131,13 @@ impl Alerts {
         self.due.extend(due);
     }
 
-    /// Reads the conditions that the former leader has written, and schedules a check of all Alerts.
-    async fn read_all(&mut self) {
-        let (cluster, kind) = (&self.context.cluster, &self.kind);
-        let reads: Vec<_> = self.entries.keys().map(|name| status::read(cluster, kind, name).boxed()).collect();
-        let all: Vec<_> = stream::iter(reads).buffered(READ_AT_ONCE).collect().await;
-        for (entry, conditions) in self.entries.values_mut().zip(all) {
-            entry.conditions = conditions;
-        }
-        self.due.extend(self.entries.keys().cloned());
-    }
-
-    /// Writes the statuses that changed if this agent leads. Returns when the first refused write may be repeated.
+    /// Writes the statuses that changed if this agent leads. All Alerts are due until then. Returns when the first refused write may be repeated.
     pub(super) async fn report<T>(&mut self, providers: &BTreeMap<Name, T>, now: Timestamp) -> Option<Instant> {
         if !self.reporting.is_on() {
             return None;
         }
-        if self.reporting.begin() {
-            self.read_all().await;
-        }
+        // The watch shows the conditions that the former leader has written.
+        self.reporting.set_current();
         let (mut failed, mut again) = (BTreeSet::new(), None::<Instant>);
         for name in std::mem::take(&mut self.due) {
             let Some(entry) = self.entries.get_mut(&name) else { continue };

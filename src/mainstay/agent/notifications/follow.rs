@@ -10,7 +10,7 @@ use tokio::task::{JoinError, JoinSet};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::alert::{Alerts, Known};
+use super::alert::{self, Alerts, Known};
 use super::context::{Context, MOST};
 use super::provider::{self, Provider};
 use super::status;
@@ -34,7 +34,7 @@ pub(in crate::agent) async fn follow(context: Arc<Context>, stop: CancellationTo
         return Ok(());
     }
     let providers = context.cluster.reflect(&providers, Selection::default(), read::<ProviderSpec>);
-    let alerts = context.cluster.reflect(&alerts, Selection::default(), read);
+    let alerts = context.cluster.reflect(&alerts, Selection::default(), alert::read);
     let known = Alerts::new(Arc::clone(&context));
     Following { context, providers, running: BTreeMap::new(), alerts, known, tasks: JoinSet::new() }.run(stop).await
 }
@@ -131,16 +131,21 @@ impl Following {
 
     fn see_alert(&mut self, change: Change<Known>) {
         match change {
-            Change::Changed { name, live, .. } => {
+            Change::Changed { name, live, before } => {
                 let Some(alert) = self.alerts.cache().get(&name.0, &name.1) else { return };
-                self.known.set(&name, alert, status::conditions(&live));
+                let conditions = status::conditions(&live);
+                if before.is_some_and(|before| before.object == alert.object) {
+                    self.known.set_conditions(&name, conditions);
+                } else {
+                    self.known.set(&name, &alert.object, conditions);
+                }
             }
             Change::Gone { name, .. } => {
                 self.known.remove(&name);
                 if let Some((next, conditions)) = self.known.without_room(&name.0)
                     && let Some(alert) = self.alerts.cache().get(&next.0, &next.1)
                 {
-                    self.known.set(&next, alert, conditions);
+                    self.known.set(&next, &alert.object, conditions);
                 }
             }
             Change::Failed(error) => tracing::warn!(why = chain(&error), "Alerts cannot be watched"),

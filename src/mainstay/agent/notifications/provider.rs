@@ -167,7 +167,7 @@ impl Provider {
         let begins = tokio::select! {
             changed = input.changed() => return Some(changed.is_ok()),
             () = self.secrets.changed() => return Some(true),
-            () = self.reporting.begins() => true,
+            () = self.reporting.begins(), if self.refusals.until().is_none() => true,
             () = offered => false,
             () = tokio::time::sleep_until(until) => false,
         };
@@ -182,15 +182,18 @@ impl Provider {
         if !self.reporting.is_on() {
             return;
         }
-        if self.reporting.begin() {
-            self.conditions = status::read(&self.context.cluster, &self.kind, &self.name).await;
+        let at = (&self.context.cluster, &self.kind);
+        if self.reporting.must_read() {
+            let Some(live) = self.refusals.read(at, &self.name).await else { return };
+            self.conditions = status::conditions(&live);
+            self.reporting.set_current();
         }
         let new = state.conditions(&self.conditions, generation, Timestamp::now());
         if new == self.conditions {
             self.refusals.end();
             return;
         }
-        let (at, patch) = ((&self.context.cluster, &self.kind), status::patch(&new, generation));
+        let patch = status::patch(&new, generation);
         if self.refusals.write(at, &self.name, &patch).await != StatusWrite::Refused {
             self.conditions = new;
         }
