@@ -5,8 +5,7 @@
 //! [`Writer`](crate::apply::Writer) reverts drift immediately, or later if another client keeps changing the object
 //! ([`revert_backoff`](crate::managed::revert_backoff)).
 //!
-//! - `watch`: the watch of each kind; `unseen`: lists of objects that it has not shown; `unreadable`: objects that it cannot
-//!   parse
+//! - `watch`: the watch of each kind; `unseen`: lists of objects that it has not shown
 //! - `run`: the loop that [runs](Drift::run) the [follow-ups](crate::apply::FollowUp); `fair`: the fair queue of
 //!   reverts; `limit`: the limit of concurrent reverts; `timers`: timers per object
 //! - `audit`: finds changes that no watch has shown
@@ -27,7 +26,6 @@ mod limit;
 #[expect(clippy::disallowed_methods, reason = "reverts are tasks, with a clock; backoffs are waited for")]
 mod run;
 mod timers;
-mod unreadable;
 #[expect(clippy::disallowed_methods, reason = "a list waits for the time of its requests")]
 mod unseen;
 #[expect(clippy::disallowed_methods, reason = "watches are tasks, with a clock; restarts are delayed")]

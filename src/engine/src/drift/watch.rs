@@ -14,7 +14,6 @@ use tokio::sync::Notify;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-use super::unreadable::Unreadable;
 use super::unseen::{GATHER, Lists, Step};
 use crate::apply::Writer;
 use crate::managed::object::{Managed, Watched};
@@ -72,7 +71,7 @@ impl Drift {
         let _ = control.list.notified().now_or_never();
         let mut events = self.writer.cluster().watch(kind, Selection::with_label(SYNC_LABEL));
         let (mut shown, mut progress, mut lists) = (Shown::default(), Progress::Listing, Lists::new(kind));
-        let (mut failures, mut unreadable) = (WatchFailures::default(), Unreadable::default());
+        let mut failures = WatchFailures::default();
         loop {
             let event = tokio::select! {
                 () = stop.cancelled() => return,
@@ -83,7 +82,7 @@ impl Drift {
                     continue;
                 }
                 step = lists.next(), if progress != Progress::Listing => {
-                    self.take_step(kind, &mut lists, &mut unreadable, step);
+                    self.take_step(kind, &mut lists, step);
                     continue;
                 }
                 event = events.next() => event,
@@ -102,23 +101,13 @@ impl Drift {
                     self.writer.notify(owner);
                 }
             }
-            match seen {
-                Delta::Unreadable(key, live, error) => {
-                    self.see_unreadable(kind, (&key, &live), &error, &mut unreadable);
-                }
-                seen => {
-                    if let Delta::Gone(key, _) | Delta::Changed(key, _) = &seen {
-                        unreadable.forget(key);
-                    }
-                    self.see(kind, Watched::ByUs, seen);
-                }
-            }
+            self.see(kind, Watched::ByUs, seen);
         }
     }
 
     /// Takes a step of the lists beside the watch of a kind. An owner's list may have shown a newer state of an object
     /// since the list began.
-    fn take_step(&self, kind: &Arc<Kind>, lists: &mut Lists, unreadable: &mut Unreadable, step: Step) {
+    fn take_step(&self, kind: &Arc<Kind>, lists: &mut Lists, step: Step) {
         let is_unshown = |key: &Key| self.writer.store().is_unshown(key);
         match step {
             Step::Due => {
@@ -130,7 +119,7 @@ impl Drift {
                     self.see_object(kind, &key, live);
                 }
             }
-            Step::Unreadable(key, live, error) => self.see_unreadable(kind, (&key, &live), &error, unreadable),
+            Step::Unreadable(key, live, error) => self.see_unreadable(kind, &key, &live, &error),
             Step::Missing(keys, version) => {
                 for key in keys.iter().filter(|key| is_unshown(key)) {
                     self.miss(kind, key, &version);
@@ -143,13 +132,9 @@ impl Drift {
     }
 
     /// Handles an object that cannot be parsed. It counts as present, and each of its states is announced once.
-    fn see_unreadable(&self, kind: &Kind, (key, live): (&Key, &Value), error: &Error, unreadable: &mut Unreadable) {
-        let is_managed = {
-            let mut store = self.writer.store();
-            store.note_unreadable(kind, key);
-            store.get(key).is_some()
-        };
-        if is_managed && unreadable.is_new(key, resource_version(live)) {
+    fn see_unreadable(&self, kind: &Kind, key: &Key, live: &Value, error: &Error) {
+        let is_new = self.writer.store().note_unreadable(kind, key, resource_version(live));
+        if is_new {
             self.writer.announce_unreadable(key, live, error);
         }
     }
@@ -215,11 +200,7 @@ impl Drift {
     fn see(&self, kind: &Arc<Kind>, watched: Watched, seen: Delta<Key>) {
         match seen {
             Delta::Listed(key, live) | Delta::Changed(key, live) => self.see_object(kind, &key, live),
-            // An object that cannot be parsed counts as present.
-            Delta::Unreadable(key, live, error) => {
-                self.writer.store().note_unreadable(kind, &key);
-                self.writer.announce_unreadable(&key, &live, &error);
-            }
+            Delta::Unreadable(key, live, error) => self.see_unreadable(kind, &key, &live, &error),
             Delta::Complete(list) => {
                 let missing = self.writer.store().missing(kind, watched, list.shown(), list.version());
                 for key in missing {

@@ -13,7 +13,7 @@ use super::autoscaler::{Autoscaler, is_at_zero};
 use super::desired::without_replicas;
 use super::health_rules;
 use super::object::{Managed, Watched};
-use super::pending::{Next, Seen, Sight};
+use super::pending::{Next, Seen, Sight, number};
 use super::projection;
 use super::store::Store;
 use super::verdict::{self, Reason, Verdict, decide, is_seen, resource_version};
@@ -31,6 +31,10 @@ impl Store {
         if managed.phase.is_leaving() || !managed.is_of(kind) {
             return Next::Nothing;
         }
+        if managed.was_gone_at(resource_version(&live)) {
+            return Next::Nothing;
+        }
+        (managed.gone_at, managed.unreadable) = (None, None);
         if managed.write.is_in_flight() {
             managed.is_shown = true;
             managed.write.defer(Seen::of(live, at));
@@ -106,14 +110,17 @@ impl Store {
         if version.is_some_and(|version| managed.applied.is_newer_than(version)) {
             return Next::Nothing;
         }
+        managed.gone_at = managed.gone_at.max(version.and_then(number));
         managed.lose_sight(version, at, &account.policy)
     }
 
-    /// Records that an object exists but cannot be parsed.
-    pub(crate) fn note_unreadable(&mut self, kind: &Kind, key: &Key) {
-        if let Some(mut managed) = self.objects.get_mut(key).filter(|m| m.is_of(kind)) {
-            managed.is_shown = true;
-        }
+    /// Records that an object exists at this version but cannot be parsed. Returns whether this state has to be announced:
+    /// the object is managed, and the state was not announced yet.
+    pub(crate) fn note_unreadable(&mut self, kind: &Kind, key: &Key, version: &str) -> bool {
+        let Some(mut managed) = self.objects.get_mut(key).filter(|m| m.is_of(kind)) else { return false };
+        managed.is_shown = true;
+        let before = managed.unreadable.replace(version.into());
+        version.is_empty() || before.is_none_or(|before| *before != *version)
     }
 
     /// Returns the objects that a list at this version should have shown but did not. Skips objects that were applied
@@ -181,6 +188,11 @@ impl Store {
 }
 
 impl Managed {
+    /// Whether the object was gone at this version or later. Unknown versions cannot be compared.
+    fn was_gone_at(&self, version: &str) -> bool {
+        matches!((self.gone_at, number(version)), (Some(gone_at), Some(version)) if version <= gone_at)
+    }
+
     /// Whether a list at this version should have shown the object but did not.
     fn is_missing(&self, kind: &Kind, watched: Watched, shown: &HashSet<Key>, version: &str) -> bool {
         watched == Watched::by(&self.desired.mark)
@@ -202,6 +214,7 @@ impl Managed {
     ) -> Verdict {
         // Set before the checks, which may panic.
         self.is_shown = true;
+        (self.gone_at, self.unreadable) = (None, None);
         let is_outdated = self.applied.is_outdated();
         let is_newer = !self.applied.is_newer_than(resource_version(live));
         let is_owner = self.is_owner();
@@ -379,6 +392,39 @@ mod tests {
         let generation = store.get(key).unwrap().write.generation();
         let seen = store.begin_revert(key, generation).unwrap().seen.unwrap();
         assert_eq!((seen.live.is_none(), seen.gone_at.as_deref()), (true, Some("105")));
+    }
+
+    #[test]
+    fn a_reported_deletion_outlasts_older_states_of_a_list() {
+        let (mut store, desired) = applied();
+        let (kind, key, now) = (&desired.kind, &desired.key, Instant::now());
+        let policy = Policy { drift: DriftPolicy::Report, ..POLICY };
+        store.set_policy(&Owner::git_sync("shop", "demo"), policy, History::default());
+        assert_eq!(store.miss(kind, key, Some("105"), now), Next::Queue);
+        let generation = store.get(key).unwrap().write.generation();
+        assert!(store.begin_revert(key, generation).is_some_and(|begun| begun.reports));
+        store.note_absent(key);
+        store.end(key, Timestamp::UNIX_EPOCH);
+        for version in [90, 105] {
+            store.see(kind, key, live(version, "1"), now, Timestamp::UNIX_EPOCH);
+            assert!(store.get(key).unwrap().is_absent, "version {version}");
+        }
+        store.see(kind, key, live(106, "1"), now, Timestamp::UNIX_EPOCH);
+        assert!(!store.get(key).unwrap().is_absent, "it was recreated");
+        store.see(kind, key, live(90, "1"), now, Timestamp::UNIX_EPOCH);
+        assert_eq!(store.get(key).unwrap().gone_at, None);
+    }
+
+    #[test]
+    fn each_unreadable_state_of_a_managed_object_is_announced_once() {
+        let (mut store, desired) = applied();
+        let (kind, key, now) = (&desired.kind, &desired.key, Instant::now());
+        let mut news = |versions: [&str; 3]| versions.map(|version| store.note_unreadable(kind, key, version));
+        assert_eq!(news(["7", "7", "8"]), [true, false, true]);
+        assert_eq!(news(["", "", "8"]), [true, true, true], "an unknown version is always new");
+        store.see(kind, key, live(9, "1"), now, Timestamp::UNIX_EPOCH);
+        assert!(store.note_unreadable(kind, key, "8"), "it could be parsed in the meantime");
+        assert!(!store.note_unreadable(kind, &kind.key(Some("shop"), "other"), "8"), "it is not managed");
     }
 
     #[test]

@@ -171,6 +171,11 @@ pub(crate) struct Managed {
     pub(crate) drift: Option<Box<RemainingDrift>>,
     /// Whether the object was read and did not exist.
     pub(crate) is_absent: bool,
+    /// The resource version at which the object was gone, if that is a number. Until a newer state or a response, older
+    /// states are ignored: a list may be older than the deletion.
+    pub(crate) gone_at: Option<u64>,
+    /// The resource version of the last state that could not be parsed and was announced.
+    pub(crate) unreadable: Option<Box<str>>,
     /// Whether a watch, a list or a response has shown the object since the agent manages it, also a state whose check
     /// panicked, that waits for a write, or that cannot be parsed.
     pub(crate) is_shown: bool,
@@ -205,6 +210,8 @@ impl Managed {
             reported: None,
             drift: None,
             is_absent: false,
+            gone_at: None,
+            unreadable: None,
             is_shown: false,
         }
     }

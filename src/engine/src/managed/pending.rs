@@ -319,7 +319,7 @@ impl Seen {
 }
 
 /// Returns a resource version as a number.
-fn number(version: &str) -> Option<u64> {
+pub(super) fn number(version: &str) -> Option<u64> {
     version.parse().ok()
 }
 

@@ -126,7 +126,7 @@ mod tests {
     #[test]
     fn an_object_whose_health_stays_unknown_is_not_listed_again() {
         let (mut store, _, object) = of_earlier_agent();
-        store.note_unreadable(&object.kind, &object.key);
+        assert!(store.note_unreadable(&object.kind, &object.key, "7"));
         assert!(store.unshown(&object.kind).is_empty());
         let (mut store, owner, object) = of_earlier_agent();
         store.set_policy(&owner, Policy { drift: DriftPolicy::Ignore, ..POLICY }, History::default());

@@ -118,6 +118,7 @@ impl Store {
         managed.phase.end_pause();
         managed.reported = None;
         (managed.drift, managed.is_absent, managed.is_shown) = (None, false, true);
+        managed.gone_at = None;
         let owner = managed.owner.clone();
         drop(managed);
         self.write_down(key);
