@@ -28,10 +28,7 @@ impl Store {
         let autoscaled = self.autoscaled.get(key).copied();
         let queued = self.objects.queued();
         let Some(mut managed) = self.objects.get_mut(key) else { return Next::Nothing };
-        if managed.phase.is_leaving() || !managed.is_of(kind) {
-            return Next::Nothing;
-        }
-        if managed.was_gone_at(resource_version(&live)) {
+        if managed.phase.is_leaving() || !managed.is_of(kind) || managed.was_gone_at(resource_version(&live)) {
             return Next::Nothing;
         }
         (managed.gone_at, managed.unreadable) = (None, None);
