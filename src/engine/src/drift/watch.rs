@@ -307,23 +307,4 @@ impl WatchFailures {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use mainstay_cluster::{Attempt, Scope, Target};
-
-    #[test]
-    fn a_watch_that_fails_is_not_listing_again_because_one_of_its_parts_shows_objects() {
-        let kind = Kind::fixed("v1", "ConfigMap", "configmaps", Scope::Namespaced);
-        let listed = || Delta::Listed(kind.key(Some("a"), "x"), Value::Null);
-        let failed = || {
-            let (subject, cause) = (Box::new(Target::Cluster), Box::new(Cause::TimedOut(LIST_WITHIN)));
-            Delta::Failed(Error { attempt: Attempt::List, subject, cause })
-        };
-        let after = |first: Progress, events: [Delta<Key>; 3]| events.iter().fold(first, |now, seen| now.after(seen));
-        assert_eq!(after(Progress::Listing, [listed(), failed(), listed()]), Progress::Failing);
-        assert_eq!(after(Progress::Listing, [listed(), listed(), listed()]), Progress::Listing);
-        let complete = || Delta::Complete(std::iter::empty().collect());
-        assert_eq!(after(Progress::Listing, [failed(), listed(), complete()]), Progress::Watching);
-        assert_eq!(after(Progress::Watching, [failed(), Delta::Resumed, failed()]), Progress::Failing);
-    }
-}
+mod tests;

@@ -14,10 +14,10 @@ use mainstay_api::DriftPolicy;
 use mainstay_cluster::{Kind, Scope};
 use mainstay_object::{Object, Owner, Place};
 
-pub(super) const POLICY: Policy =
+pub(crate) const POLICY: Policy =
     Policy { drift: DriftPolicy::Revert, additions: false, suspended: false, confined: false, acts_as: None };
 
-pub(super) fn desired() -> Arc<Desired> {
+pub(crate) fn desired() -> Arc<Desired> {
     let kind = Kind::fixed("v1", "ConfigMap", "configmaps", Scope::Namespaced);
     desired_of(kind, &json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}}))
 }
@@ -34,7 +34,7 @@ pub(super) fn desired_of(kind: Kind, document: &Value) -> Arc<Desired> {
     })
 }
 
-pub(super) fn live(version: u64, value: &str) -> Value {
+pub(crate) fn live(version: u64, value: &str) -> Value {
     json!({"metadata": {"name": "a", "uid": "u", "resourceVersion": version.to_string(), "managedFields": [
         {"manager": "mainstay", "operation": "Apply", "fieldsV1": {"f:data": {"f:a": {}}}}]}, "data": {"a": value}})
 }

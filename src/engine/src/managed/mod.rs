@@ -51,7 +51,7 @@ pub(crate) mod drifted;
 mod events;
 pub mod fields;
 #[cfg(test)]
-mod fixtures;
+pub(crate) mod fixtures;
 #[cfg(feature = "fuzz")]
 pub(crate) mod fuzz;
 pub mod health_rules;
