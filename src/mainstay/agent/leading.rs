@@ -88,7 +88,7 @@ impl Reporting {
         *self.leads.borrow()
     }
 
-    /// Waits until the agent leads and the task has to begin to report. Does not wait until the status
+    /// Waits until the agent leads and the task has to begin to report. Returns immediately from then on until the status
     /// [is current](Self::set_current). Cancel-safe.
     pub(super) async fn begins(&mut self) {
         if self.is_current || self.leads.wait_for(|leads| *leads).await.is_err() {

@@ -168,7 +168,9 @@ impl<S: Named> Task<S> {
                     changed = input.changed() => if changed.is_err() { return self.leave() } else { break },
                     () = self.secrets.changed() => break,
                     () = self.refusals.passed() => self.settle(remote, object.generation).await,
-                    () = self.reporting.begins(), if self.refusals.until().is_none() => self.settle(remote, object.generation).await,
+                    () = self.reporting.begins(), if self.refusals.until().is_none() => {
+                        self.settle(remote, object.generation).await;
+                    }
                     // A Receiver got a delivery.
                     _ = pushed.changed() => due = pushed.take().map_or(due, |pushed| due.min(pushed.at.into())),
                     () = sleep_until(due) => break,
@@ -440,24 +442,23 @@ impl<S: Named> Task<S> {
         self.context.notifier.notify(&Announcement { owner: &owner, object: None, message: &message });
     }
 
-    /// Reads the status that the former leader has written.
-    async fn read_status(&mut self) {
+    /// Reads the status that the former leader has written. Returns whether it is known.
+    async fn read_status(&mut self) -> bool {
         let at = (&self.context.cluster, &self.kind);
-        let Some(live) = self.refusals.read(at, &self.name).await else { return };
+        let Some(live) = self.refusals.read(at, &self.name).await else { return false };
         self.written = serde_json::from_value(live["status"].clone()).unwrap_or_default();
         self.reporting.set_current();
+        true
     }
 
     /// Writes the status of the last turn if it changed.
     async fn settle(&mut self, remote: &Remote, generation: Option<i64>) {
-        if self.reporting.must_read() {
-            self.read_status().await;
-        }
+        let is_known = !self.reporting.must_read() || self.read_status().await;
         let Some(state) = &self.state else { return };
         if self.artifact.is_none() {
             self.source.set_artifact(remote, Err(state.message.clone()));
         }
-        if self.reporting.must_read() {
+        if !is_known {
             return;
         }
         let artifact = self.artifact.clone();
