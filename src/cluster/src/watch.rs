@@ -76,6 +76,11 @@ pub enum WatchEvent {
 }
 
 impl WatchEvent {
+    /// Whether a list begins.
+    pub fn is_begin(&self) -> bool {
+        matches!(self, Self::Begin)
+    }
+
     /// The error of a failed attempt.
     pub fn failure(&self) -> Option<&Error> {
         match self {

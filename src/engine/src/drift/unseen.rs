@@ -229,7 +229,7 @@ impl Lists {
     fn take(&mut self, event: WatchEvent) -> Option<Step> {
         let (kind, running) = (&self.kind, self.running.as_mut()?);
         running.deadline = Instant::now() + IDLE;
-        if matches!(event, WatchEvent::Begin) {
+        if event.is_begin() {
             running.beginnings += 1;
             if running.beginnings > BEGINNINGS {
                 return Some(self.fail("the server ended the list repeatedly".to_owned(), None));

@@ -88,7 +88,7 @@ impl Drift {
                 event = events.next() => event,
             };
             let Some(event) = event else { return };
-            if matches!(event, WatchEvent::Begin) {
+            if event.is_begin() {
                 progress = Progress::Listing;
             }
             let Some(seen) = self.take(&mut shown, kind, event) else { continue };
