@@ -244,7 +244,7 @@ fn ports_are_bound_in_one_place() {
 
 /// A complete list shows which objects are gone, and one place decides this for all watches. `watch` creates the events
 /// of a watch, and `limited` creates those of an absent namespace. `scope` merges the watches of several namespaces,
-/// and `reflector` processes the events. `unseen` ends a list that the server begins again and again.
+/// and `reflector` processes the events.
 #[test]
 fn events_of_watches_are_taken_in_by_the_reflector() {
     let matches = |path: &PathBuf| production(path).contains("WatchEvent::Begin");
@@ -252,7 +252,7 @@ fn events_of_watches_are_taken_in_by_the_reflector() {
     let mut all: Vec<_> = all.map(|path| path.to_str().unwrap().to_owned()).collect();
     all.sort();
     let expected = ["limited", "reflector", "scope", "watch"].map(|name| format!("src/cluster/src/{name}.rs"));
-    assert_eq!(all, [&expected[..], &["src/engine/src/drift/unseen.rs".to_owned()]].concat());
+    assert_eq!(all, expected);
 }
 
 /// Selector values are escaped where selectors are built. No other code writes a selector into a request.
