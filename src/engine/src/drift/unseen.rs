@@ -73,7 +73,6 @@ pub(super) struct Lists {
 }
 
 /// The failed lists of a namespace.
-#[derive(Clone, Copy)]
 struct Refused {
     /// Number of consecutive failed lists.
     failures: u32,

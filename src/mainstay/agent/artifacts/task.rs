@@ -466,7 +466,7 @@ impl<S: Named> Task<S> {
         if new == self.written {
             return self.refusals.end();
         }
-        if !self.reporting.is_on() {
+        if !self.reporting.is_on() || self.reporting.must_read() {
             self.written = new;
             return;
         }

@@ -131,7 +131,8 @@ impl Alerts {
         self.due.extend(due);
     }
 
-    /// Writes the statuses that changed if this agent leads. All Alerts are due until then. Returns when the first refused write may be repeated.
+    /// Writes the statuses that changed if this agent leads. All Alerts are due until then. Returns when the first refused
+    /// write may be repeated.
     pub(super) async fn report<T>(&mut self, providers: &BTreeMap<Name, T>, now: Timestamp) -> Option<Instant> {
         if !self.reporting.is_on() {
             return None;
