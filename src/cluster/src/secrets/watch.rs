@@ -380,7 +380,7 @@ impl Followed {
         // The sender lives as long as this follower.
         while self.known.changed().await.is_ok() {
             let known = self.known.borrow_and_update().clone();
-            if self.is_news(known) {
+            if self.is_different(known) {
                 return;
             }
         }
@@ -388,7 +388,7 @@ impl Followed {
 
     /// Whether a state is a reason to take it. Content that is used or withheld stays so while a kind is not listed: the
     /// end of that list wakes the follower again.
-    fn is_news(&self, known: Known) -> bool {
+    fn is_different(&self, known: Known) -> bool {
         let is_judged = match (&self.taken, &known) {
             (Known::Data(taken), Known::Data(now)) => taken == now,
             (Known::Withheld { .. }, Known::Data(_)) => true,

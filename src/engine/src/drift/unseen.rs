@@ -10,7 +10,7 @@
 //! Invariant: a list that fails or gets stuck ends, so that the next one lists other objects.
 //! Invariant: an agent that is limited to namespaces lists one namespace at a time. A namespace that rejects its lists does
 //! not delay those of the others.
-//! Invariant: an object of which the watch shows an event is not awaited any more. The list may be older than the event.
+//! Invariant: an event of the watch ends the wait for its object. The list may be older than the event.
 //! Invariant: a list shows only objects that were managed before it was requested. Any other object may have changed
 //! after the list, while the watch ignored its changes.
 //!

@@ -37,7 +37,7 @@ impl Store {
             managed.write.defer(Seen::of(live, at));
             return Next::Nothing;
         }
-        if managed.write.awaits_newer_than(resource_version(&live)) {
+        if managed.write.needs_newer_than(resource_version(&live)) {
             return Next::Nothing;
         }
         let Some(account) = self.accounts.get(&managed.owner) else { return Next::Nothing };

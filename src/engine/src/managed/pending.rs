@@ -91,7 +91,7 @@ impl Write {
     }
 
     /// Whether the waiting state is newer than one with this resource version.
-    pub(crate) fn awaits_newer_than(&self, version: &str) -> bool {
+    pub(crate) fn needs_newer_than(&self, version: &str) -> bool {
         self.pending().is_some_and(|waiting| waiting.is_newer_than(number(version)))
     }
 
@@ -338,7 +338,7 @@ mod tests {
         let mut write = Write::idle(0);
         let version = |write: &Write| write.pending().and_then(|seen| seen.version);
         assert_eq!(write.enqueue(Seen::gone(Some("105"), Instant::now()), 0), Next::Queue);
-        assert!(write.awaits_newer_than("90") && !write.awaits_newer_than("105") && !write.awaits_newer_than("v1"));
+        assert!(write.needs_newer_than("90") && !write.needs_newer_than("105") && !write.needs_newer_than("v1"));
         assert_eq!(write.enqueue(at(90), 0), Next::Nothing);
         assert_eq!((version(&write), write.pending().unwrap().live.is_none()), (Some(105), true));
         let begun = write.begin_revert().unwrap();
@@ -370,18 +370,18 @@ mod tests {
         write.enqueue(at(90), 0);
         assert!(is_read(&write));
         write.clear_in_sync();
-        assert!(is_read(&write) && write.awaits_newer_than("80"));
+        assert!(is_read(&write) && write.needs_newer_than("80"));
         write.begin_revert();
         write.defer(forced());
         write.defer(at(110));
-        assert!(is_read(&write) && write.awaits_newer_than("109"));
+        assert!(is_read(&write) && write.needs_newer_than("109"));
         write.restore_pending(Box::new(at(120)));
-        assert!(is_read(&write) && write.awaits_newer_than("119"));
+        assert!(is_read(&write) && write.needs_newer_than("119"));
         let mut write = Write::idle(0);
         write.begin_revert();
         write.defer(at(110));
         write.restore_pending(Box::new(forced()));
-        assert!(is_read(&write) && write.awaits_newer_than("109"));
+        assert!(is_read(&write) && write.needs_newer_than("109"));
         let mut write = Write::idle(0);
         write.enqueue(at(110), 0);
         write.clear_in_sync();

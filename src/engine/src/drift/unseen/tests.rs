@@ -112,7 +112,7 @@ async fn the_pause_after_many_lists_in_a_row_is_as_long_as_the_list() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_list_does_not_show_objects_of_which_the_watch_has_shown_events() {
+async fn a_list_leaves_out_objects_with_events_of_the_watch() {
     let mut lists = Lists::new(&kind());
     let key = |name: &str| kind().key(Some("shop"), name);
     lists.begin_with(listed(&["a", "b"]), keys(&["a", "b", "c", "d"]));
