@@ -429,7 +429,9 @@ mod tests {
     /// Returns Secrets whose referrers are all listed, and a follower of a Secret with its shared state.
     fn followed() -> (Secrets, Followed, Arc<Entry>) {
         let secrets = Secrets::default();
-        Referrer::ALL.into_iter().for_each(|referrer| secrets.set_listed(referrer));
+        for referrer in Referrer::ALL {
+            secrets.set_listed(referrer);
+        }
         let followed = secrets.follow("shop", "git", Purpose::Code);
         let named = Named { holder: Holder::Secret, namespace: "shop".to_owned(), name: "git".to_owned() };
         let entry = secrets.inner.lock().single.get(&named).and_then(Weak::upgrade).expect("it is followed");
@@ -449,7 +451,9 @@ mod tests {
         let (secrets, mut followed, entry) = followed();
         entry.update(data("a"));
         assert!(is_woken(&mut followed) && followed.take().data().is_some());
-        LED.into_iter().for_each(|referrer| secrets.set_unlisted(referrer));
+        for referrer in LED {
+            secrets.set_unlisted(referrer);
+        }
         for referrer in LED {
             secrets.set_listed(referrer);
             assert!(!is_woken(&mut followed), "{referrer:?}");
@@ -462,7 +466,9 @@ mod tests {
         let (secrets, mut followed, entry) = followed();
         entry.update(data("a"));
         assert!(is_woken(&mut followed) && followed.take().data().is_some());
-        LED.into_iter().for_each(|referrer| secrets.set_unlisted(referrer));
+        for referrer in LED {
+            secrets.set_unlisted(referrer);
+        }
         secrets.set_references("shop", (Referrer::Receiver, "hook"), vec![("git".to_owned(), Purpose::Receiver)]);
         for referrer in &LED[..3] {
             secrets.set_listed(*referrer);

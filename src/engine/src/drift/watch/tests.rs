@@ -22,7 +22,7 @@ fn a_watch_that_fails_is_not_listing_again_because_one_of_its_parts_shows_object
         let (subject, cause) = (Box::new(Target::Cluster), Box::new(Cause::TimedOut(LIST_WITHIN)));
         Delta::Failed(Error { attempt: Attempt::List, subject, cause })
     };
-    let after = |first: Progress, events: [Delta<Key>; 3]| events.iter().fold(first, |now, seen| now.after(seen));
+    let after = |first: Progress, events: [Delta<Key>; 3]| events.iter().fold(first, Progress::after);
     assert_eq!(after(Progress::Listing, [listed(), failed(), listed()]), Progress::Failing);
     assert_eq!(after(Progress::Listing, [listed(), listed(), listed()]), Progress::Listing);
     let complete = || Delta::Complete(std::iter::empty().collect());
