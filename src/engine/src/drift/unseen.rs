@@ -49,6 +49,8 @@ const BEGINNINGS: u32 = 3;
 /// Maximum `Retry-After` that is respected after a failed list. One request of each kind costs the server little, and the
 /// objects are unprotected meanwhile.
 const LONGEST_RETRY: Duration = Duration::from_secs(30);
+/// Minimum delay after a missing permission or a missing kind. Once it exists, the watch shows the objects.
+const UNSERVED: Duration = Duration::from_secs(300);
 /// Delay after a failed list.
 const RETRY: Backoff = Backoff::new(Duration::from_secs(1), LONGEST_RETRY);
 
@@ -219,8 +221,8 @@ impl Lists {
                     }
                 }
                 // A watch never ends.
-                Ok(None) => return self.fail("the list ended".to_owned(), None),
-                Err(_) => return self.fail(format!("no event for {} s", IDLE.as_secs()), None),
+                Ok(None) => return self.fail("the list ended".to_owned(), None, Duration::ZERO),
+                Err(_) => return self.fail(format!("no event for {} s", IDLE.as_secs()), None, Duration::ZERO),
             }
         }
     }
@@ -231,7 +233,7 @@ impl Lists {
         if event.is_begin() {
             running.beginnings += 1;
             if running.beginnings > BEGINNINGS {
-                return Some(self.fail("the server ended the list repeatedly".to_owned(), None));
+                return Some(self.fail("the server ended the list repeatedly".to_owned(), None, Duration::ZERO));
             }
         }
         match running.shown.take_noting(event, |live| kind.key_of(live), |_, _| None)? {
@@ -242,7 +244,11 @@ impl Lists {
                 self.end();
                 Some(Step::Missing(missing, list.version().to_owned()))
             }
-            Delta::Failed(error) => Some(self.fail(chain(&error), error.retry_after())),
+            Delta::Failed(error) => {
+                let is_unserved = error.is_forbidden() || error.is_not_found();
+                let least = if is_unserved { UNSERVED } else { Duration::ZERO };
+                Some(self.fail(chain(&error), error.retry_after(), least))
+            }
             // The watch of the kind shows changes.
             Delta::Changed(..) | Delta::Gone(..) | Delta::Resumed => None,
         }
@@ -274,18 +280,19 @@ impl Lists {
         self.due = self.due.map(|due| due.max(now + pause));
     }
 
-    /// Ends a failed list, and requests another one after a delay, which is at least `retry_after`.
-    fn fail(&mut self, why: String, retry_after: Option<Duration>) -> Step {
+    /// Ends a failed list, and requests another one after a delay, which is at least `least` and `retry_after`.
+    fn fail(&mut self, why: String, retry_after: Option<Duration>, least: Duration) -> Step {
         let namespace = self.running.take().and_then(|running| running.namespace);
         let before =
             namespace.as_ref().map_or(self.failures, |own| self.refused.get(own).map_or(0, |own| own.failures));
         let failures = before.saturating_add(1);
-        let delay = RETRY.delay(failures).max(retry_after.unwrap_or_default().min(LONGEST_RETRY));
+        let asked = retry_after.unwrap_or_default().min(LONGEST_RETRY);
+        let delay = RETRY.delay(failures).max(asked).max(least);
         let now = Instant::now();
         let next = if let Some(namespace) = namespace {
             self.refused.insert(namespace, Refused { failures, not_before: now + delay });
-            // The other namespaces do not wait for this one.
-            now + GATHER
+            // The other namespaces do not wait for this one, but a busy server is busy for all of them.
+            now + GATHER.max(asked)
         } else {
             self.failures = failures;
             now + delay

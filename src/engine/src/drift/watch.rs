@@ -71,17 +71,23 @@ impl Drift {
         let _ = control.list.notified().now_or_never();
         let mut events = self.writer.cluster().watch(kind, Selection::with_label(SYNC_LABEL));
         let (mut shown, mut progress, mut lists) = (Shown::default(), Progress::Listing, Lists::new(kind));
-        let mut failures = WatchFailures::default();
+        let (mut failures, mut is_listed) = (WatchFailures::default(), false);
         loop {
+            // A watch that fails keeps its backoff. It may never work, so the lists do not wait for it. Before the first
+            // complete list, a failure is often over soon, and the watch then lists all objects itself.
+            let may_list = match progress {
+                Progress::Listing => false,
+                Progress::Watching => true,
+                Progress::Failing => is_listed || failures.is_lasting(),
+            };
             let event = tokio::select! {
                 () = stop.cancelled() => return,
                 () = control.end.cancelled() => return,
-                // A watch that fails keeps its backoff. It may never work, so the lists do not wait for it.
-                () = control.list.notified(), if progress != Progress::Listing => {
+                () = control.list.notified(), if may_list => {
                     lists.request();
                     continue;
                 }
-                step = lists.next(), if progress != Progress::Listing => {
+                step = lists.next(), if may_list => {
                     self.take_step(kind, &mut lists, step);
                     continue;
                 }
@@ -93,6 +99,7 @@ impl Drift {
             }
             let Some(seen) = self.take(&mut shown, kind, event) else { continue };
             progress = progress.after(&seen);
+            is_listed |= matches!(seen, Delta::Complete(_));
             lists.see_watch(&seen);
             if failures.update(&seen) {
                 let why = failures.remarkable().map(str::to_owned);
@@ -238,6 +245,7 @@ impl Drift {
             // An object whose check panics counts as present; the loop continues with the others.
             Err(panicked) => {
                 tracing::error!(object = %key, why = %panicked, "a managed object is not looked at");
+                self.writer.store().note_shown(key);
             }
         }
     }
@@ -300,9 +308,14 @@ impl WatchFailures {
         }
     }
 
+    /// Whether the watch has failed several times in a row.
+    fn is_lasting(&self) -> bool {
+        self.count >= REMARKABLE_FAILURES
+    }
+
     /// Returns the cause if it has to be shown in the status.
     fn remarkable(&self) -> Option<&str> {
-        (self.count >= REMARKABLE_FAILURES).then_some(&*self.why)
+        self.is_lasting().then_some(&*self.why)
     }
 }
 

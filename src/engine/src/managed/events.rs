@@ -44,6 +44,11 @@ impl Store {
         if account.policy.suspended || !managed.is_applied() {
             return Next::Nothing;
         }
+        let is_older = managed.applied.is_newer_than(resource_version(&live));
+        if is_older && verdict::break_glass_of(&live, now).is_some() {
+            // A newer state without the pause is known.
+            return Next::Nothing;
+        }
         let uid = managed.other_uid(&live);
         let is_known = managed.applied.last().is_some_and(|last| is_seen(last, resource_version(&live)));
         let verdict = account.spare(key, managed.judge(&live, account, &account.policy, autoscaled, now));
@@ -60,7 +65,7 @@ impl Store {
                 managed.write.enqueue(Seen::of(live, at), queued)
             }
             Verdict::LeaveAlone(Reason::BreakGlass(until)) => {
-                managed.write.clear_pending();
+                managed.write.clear_in_sync();
                 if managed.phase.begin_pause(until) { Next::Paused(until) } else { Next::Nothing }
             }
             Verdict::LeaveAlone(Reason::Report) => {
@@ -70,7 +75,7 @@ impl Store {
                 if is_reported { Next::Nothing } else { managed.write.enqueue(Seen::of(live, at), queued) }
             }
             Verdict::AwaitDeletion | Verdict::LeaveAlone(Reason::Controlled | Reason::Ignore | Reason::Unread) => {
-                managed.write.clear_pending();
+                managed.write.clear_in_sync();
                 Next::Nothing
             }
         };
@@ -80,6 +85,13 @@ impl Store {
             self.write_down(key);
         }
         next
+    }
+
+    /// Records that a state of an object was shown whose check has panicked.
+    pub(crate) fn note_shown(&mut self, key: &Key) {
+        if let Some(mut managed) = self.objects.get_mut(key) {
+            managed.is_shown = true;
+        }
     }
 
     /// Records that an object ended.

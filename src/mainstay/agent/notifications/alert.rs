@@ -85,6 +85,10 @@ impl Alerts {
 
     /// Sets the conditions of an Alert that is otherwise unchanged.
     pub(super) fn set_conditions(&mut self, name: &Name, conditions: Vec<Condition>) {
+        // Once they are compared, this agent is the writer, and the watch shows its earlier writes.
+        if self.reporting.is_on() && !self.reporting.must_read() {
+            return;
+        }
         if let Some(entry) = self.entries.get_mut(name) {
             entry.conditions = conditions;
             self.due.insert(name.clone());
