@@ -52,6 +52,9 @@ async fn busy() -> Desk {
 async fn views_of_sources_repositories_windows_and_forms_look_right() {
     let desk = busy().await;
     let tab = desk.user(&overseer(&desk.users)).await;
+    let of_object = |action: &str, (group, kind, name): (&str, &str, &str)| {
+        format!("{URL}/act?action={action}&group={group}&kind={kind}&namespace={NAMESPACE}&name={name}")
+    };
     let oci = format!("{URL}/object?group=mainstay.dev&kind=OCIRepository&namespace={NAMESPACE}&name=shop");
     for (name, url, text) in [
         ("sources", format!("{URL}/sources"), "the registry refuses the login"),
@@ -60,6 +63,11 @@ async fn views_of_sources_repositories_windows_and_forms_look_right() {
         ("ocirepository", oci, "oci://registry.example.com/team/shop"),
         ("windows", format!("{URL}/gitsync/{NAMESPACE}/linked#windows"), "Windows"),
         ("queue", format!("{URL}/function/{NAMESPACE}/queued"), "position 3, 2 builds wait before it"),
+        ("connect", format!("{URL}/connect?namespace={NAMESPACE}"), "Connect a repository"),
+        ("expose", format!("{URL}/expose?namespace={NAMESPACE}&service=greeter"), "Expose a Service"),
+        ("delete", of_object("delete", ("serverless.kyma-project.io", "Function", "greeter")), "Its image stays"),
+        ("sync", of_object("sync", ("mainstay.dev", "GitSync", "linked")), "Sync: GitSync"),
+        ("sync-all", format!("{URL}/sync"), "Sync all shown"),
     ] {
         tab.open(&url).await;
         tab.shows(text).await;
