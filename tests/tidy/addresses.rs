@@ -78,7 +78,6 @@ const PERMITTED: &[(&str, &str, &str)] = &[
     ),
     ("src/mainstay/agent/images/repository.rs", "oci://{}", "the image, as the subject of deliveries"),
     ("src/console/src/remote.rs", "{scheme}://{host}{}", "parts of a known URL, to be shown without its login"),
-    ("src/console/src/remote.rs", "{scheme}://{}", "parts of a known URL, to be shown as a link"),
     ("src/console/src/remote.rs", "{scheme}://{name}:{port}", "parts of a known URL, to be shown as a link"),
     ("src/console/src/remote.rs", "{scheme}://{name}", "parts of a known URL, to be shown as a link"),
     ("src/console/src/remote.rs", "https://{name}", "parts of a known URL, to be shown as a link"),

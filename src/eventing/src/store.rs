@@ -25,8 +25,8 @@ pub(super) const OVER: &str = "too many events wait for the subscriber or for it
 /// Delay before a server is asked again.
 const AGAIN: Duration = Duration::from_secs(1);
 
-/// Maximum number of events of a subscriber that are taken from a server in advance, and for each concurrent delivery. Each
-/// request to a server costs about as much as two events.
+/// Maximum number of events of a subscriber that are taken from a server in advance, and for each concurrent delivery beyond
+/// the first. Each request to a server costs about as much as two events.
 const AHEAD: usize = 32;
 const AHEAD_OF_EACH: usize = 3;
 
@@ -132,7 +132,7 @@ impl Source {
     /// that no delivery waits for it.
     pub(super) fn room(&self, in_flight: usize, held: usize, is_prompt: bool) -> usize {
         let is_ahead = is_prompt && self.is_of_a_server();
-        room(in_flight, held, if is_ahead { (in_flight * AHEAD_OF_EACH).min(AHEAD) } else { 0 })
+        room(in_flight, held, if is_ahead { (in_flight.saturating_sub(1) * AHEAD_OF_EACH).min(AHEAD) } else { 0 })
     }
 
     /// Returns the events that have arrived to a server, which delivers them again. Ends the requests.

@@ -21,6 +21,14 @@ use mainstay_api::DriftPolicy;
 use mainstay_cluster::Kind;
 use mainstay_object::{Health, Key, Owner, can_end};
 
+/// Queues the report of a state, while `queued` objects wait, unless the same drift is reported already.
+fn report(managed: &mut Managed, live: Value, at: Instant, queued: usize) -> Next {
+    let view = managed.desired.view(&live);
+    let digest = managed.applied.last().and_then(|last| projection::digest(&view, &last.empty_containers));
+    let is_reported = managed.reported.replace(digest) == Some(digest);
+    if is_reported { Next::Nothing } else { managed.write.enqueue(Seen::of(live, at), queued) }
+}
+
 impl Store {
     /// Handles the live state of an object. Returns the consequence of the verdict on it.
     pub(crate) fn see(&mut self, kind: &Kind, key: &Key, live: Value, at: Instant, now: Timestamp) -> Next {
@@ -68,12 +76,7 @@ impl Store {
                 managed.write.clear_in_sync();
                 if managed.phase.begin_pause(until) { Next::Paused(until) } else { Next::Nothing }
             }
-            Verdict::LeaveAlone(Reason::Report) => {
-                let view = managed.desired.view(&live);
-                let digest = managed.applied.last().and_then(|last| projection::digest(&view, &last.empty_containers));
-                let is_reported = managed.reported.replace(digest) == Some(digest);
-                if is_reported { Next::Nothing } else { managed.write.enqueue(Seen::of(live, at), queued) }
-            }
+            Verdict::LeaveAlone(Reason::Report) => report(&mut managed, live, at, queued),
             Verdict::AwaitDeletion | Verdict::LeaveAlone(Reason::Controlled | Reason::Ignore | Reason::Unread) => {
                 managed.write.clear_in_sync();
                 Next::Nothing
