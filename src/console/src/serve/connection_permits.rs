@@ -19,7 +19,7 @@ const STREAMS_OF_SESSION: usize = 16;
 const CALLS: Most = Most { server: 64, group: 16, least: 0 };
 const CALLS_OF_SESSION: usize = 4;
 /// Maximum numbers of requests that wait, are processed, or have a response that is not read.
-const REQUESTS: Most = Most { server: 192, group: 68, least: 2 };
+pub(super) const REQUESTS: Most = Most { server: 192, group: 68, least: 2 };
 /// Number of requests of a group that only forms take, so that open pages keep no form out.
 const FORMS: usize = 4;
 

@@ -20,7 +20,7 @@ pub(super) const ALL: usize = 120;
 const MOST: Most = Most { server: ALL, group: 80, least: 0 };
 /// Maximum memory of all responses of other pages that their clients have not read, and of those of a group of users, in KiB.
 /// Groups that read slowly leave a page of the fleet to each other group.
-const MOST_UNREAD: Most = Most { server: 2560, group: 512, least: 96 };
+pub(super) const MOST_UNREAD: Most = Most { server: 2560, group: 512, least: 96 };
 /// Same as `MOST_UNREAD`, for the results of calls, which have their memory before the call.
 const MOST_RESULTS: Most = Most { server: 8 << 10, group: 2 << 10, least: 0 };
 /// Memory of a result before its call, in bytes. As many calls as may wait for their responses have it.

@@ -7,13 +7,17 @@ use axum::body::HttpBody as _;
 use axum::response::Response;
 use http::{Method, StatusCode, header};
 
+use super::connection_permits::REQUESTS;
 use super::group_permits::GroupPermit;
-use super::page_memory::UnreadPermit;
+use super::page_memory::{MOST_UNREAD, UnreadPermit};
 use super::session::Session;
 use super::{answer, held, live};
 
 /// Memory of the result of a form before the form is processed, in bytes. A message and the result of an action are smaller.
-const RESULT: u64 = 8 << 10;
+const RESULT: u64 = 7 << 10;
+
+// Each form that a group may send has this memory, so that forms are refused because of their number.
+const _: () = assert!((REQUESTS.group as u64) * (RESULT >> 10) <= MOST_UNREAD.group as u64);
 
 const UNREAD: &str =
     "The server has no memory for this page, because the responses to other requests were not read. Open it later.\n";
