@@ -63,9 +63,10 @@ pub(crate) fn confirmation(page: &Confirmation<'_>) -> Markup {
             @if let Some(frozen) = preview.and_then(|preview| preview.frozen.as_ref()) { (sync::window(frozen, &asked.options)) }
             @match right {
                 Ok(()) => button.primary.danger[asked.action == Action::AllowPrune] type="submit" { (asked.action.label()) },
-                Err(why) => { button type="submit" disabled { (asked.action.label()) } p.note { (parts::coded(why)) } },
+                Err(_) => button type="submit" disabled { (asked.action.label()) },
             }
             a href=(back(asked)) { "Cancel" }
+            @if let Err(why) = right { p.note { (parts::coded(why)) } }
         }
     }
 }

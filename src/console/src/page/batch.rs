@@ -40,7 +40,7 @@ pub(crate) fn batch(page: &BatchPage<'_>) -> Markup {
         (place(fleet))
         h1 { "Sync all shown" }
         @if !cluster.is_empty() { p { "In the cluster " strong { (cluster) } "." } }
-        p { "The agent looks up the repositories of these GitSyncs immediately and applies what differs." }
+        @if count > 0 { p { "The agent looks up the repositories of these GitSyncs immediately and applies what differs." } }
         @for note in *notes { (parts::note(note)) }
         @if count > 0 {
             h2 { (counted(count, "GitSync")) }
@@ -51,8 +51,8 @@ pub(crate) fn batch(page: &BatchPage<'_>) -> Markup {
             input type="hidden" name="csrf" value=(csrf);
             @for key in permitted() { input type="hidden" name=(FIELD) value=(field_of(key)); }
             @if count > 0 { button.primary type="submit" { "Sync " (counted(count, "GitSync")) } }
-            @else { button type="submit" disabled { "Sync all shown" } p.note { "You may sync none of the GitSyncs that the filter shows." } }
-            a href=(fleet) { "Cancel" }
+            @else { p.note { "You may sync none of the GitSyncs that the filter shows." } }
+            a href=(fleet) { @if count > 0 { "Cancel" } @else { "Back to the fleet" } }
         }
     }
 }
@@ -144,9 +144,9 @@ mod tests {
     }
 
     #[test]
-    fn a_user_without_permission_has_a_grey_button() {
+    fn a_user_without_permission_has_no_button() {
         let text = page(&Batch::default(), &[(key("a"), Err("no".to_owned()))]);
-        assert!(text.contains("disabled") && !text.contains("name=\"sync\""), "{text}");
+        assert!(!text.contains("<button") && !text.contains("name=\"sync\""), "{text}");
     }
 
     #[test]

@@ -80,9 +80,10 @@ fn confirmation_of(page: &Deletion<'_>) -> Markup {
             input type="hidden" name="version" value=(version);
             @match right {
                 Ok(()) => button.primary.danger type="submit" { (asked.action.label()) },
-                Err(why) => { button type="submit" disabled { (asked.action.label()) } p.note { (parts::coded(why)) } },
+                Err(_) => button type="submit" disabled { (asked.action.label()) },
             }
             a href=(address::of_object(&asked.key)) { "Cancel" }
+            @if let Err(why) = right { p.note { (parts::coded(why)) } }
         }
     }
 }

@@ -51,7 +51,7 @@ fn flows(picture: &Picture<'_>) -> Markup {
             p.quiet role="status" {
                 (counted(picture.flows.len(), "target")) ", " (counted(picture.routes, "route")) ", "
                 @if broken == 0 { (parts::sign("good", "✔", "no problem is known")) }
-                @else { (parts::sign("bad", "✖", &format!("{broken} with a problem"))) }
+                @else { (parts::sign("bad", "✖", &format!("{} with a problem", counted(broken, "target")))) }
             }
             ol.flows { @for flow in &picture.flows { (flow_of(flow)) } }
         }
@@ -74,6 +74,14 @@ fn problem(text: &str) -> Markup {
     parts::sign("bad", "✖", text)
 }
 
+fn has_wrong_way(flow: &Flow<'_>) -> bool {
+    flow.arrivals.iter().any(|one| one.ways.iter().any(|(_, wrong)| wrong.is_some()))
+}
+
+fn has_no_route(flow: &Flow<'_>) -> bool {
+    flow.arrivals.is_empty() && flow.note.is_none()
+}
+
 fn flow_of(flow: &Flow<'_>) -> Markup {
     let label = match &flow.target {
         Target::Service(service) => name(&service.key),
@@ -82,14 +90,14 @@ fn flow_of(flow: &Flow<'_>) -> Markup {
     };
     html! {
         li.flow.broken[flow.is_broken()] aria-label={ "Traffic to " (label) } {
-            div.hop {
+            div.hop.broken[has_wrong_way(flow)].none[has_no_route(flow)] {
                 p.hop-title { "Hosts and paths" }
-                @if flow.arrivals.is_empty() && flow.note.is_none() { p.quiet { "No route of the kinds that this page reads." } }
+                @if has_no_route(flow) { p.quiet { "No route of the kinds that this page reads leads here. Clients in the cluster may use it." } }
                 @for one in &flow.arrivals { (arrivals(one, &flow.target)) }
                 @if flow.more > 0 { p.quiet { "and " (counted(flow.more, "route")) " more" } }
                 @if let Some(note) = &flow.note { p.quiet { (note) } }
             }
-            div.hop {
+            div.hop.broken[matches!(flow.target, Target::Missing(_))] {
                 p.hop-title { "Service" }
                 @match &flow.target {
                     Target::Service(service) => (service_of(service)),
@@ -99,7 +107,7 @@ fn flow_of(flow: &Flow<'_>) -> Markup {
                 }
             }
             @if let Target::Service(service) = &flow.target {
-                div.hop {
+                div.hop.broken[flow.behind.problem.is_some()] {
                     p.hop-title { "Behind the Service" }
                     @if service.is_external_name() { p { "The host " code { (service.external_name) } ", which this page does not check." } }
                     @else { (behind(&flow.behind)) }
@@ -133,7 +141,7 @@ fn arrivals(one: &Arrivals<'_>, target: &Target<'_>) -> Markup {
                     li {
                         @if let Some(one) = &way.host { (host(one)) " " }
                         @if way.requests.is_empty() { "all requests" } @else { code { (way.requests) } }
-                        @if let Some(wrong) = wrong { " " (problem(wrong)) }
+                        @if let Some(wrong) = wrong { div { (problem(wrong)) } }
                     }
                 }
             }
@@ -278,7 +286,7 @@ mod tests {
             "Pod shop/web-2</a>",
             "NetworkPolicy shop/deny</a> permits no ingress",
             "1 target, 1 route, ",
-            "1 with a problem",
+            "1 target with a problem",
         ] {
             assert!(text.contains(part), "{part}: {text}");
         }

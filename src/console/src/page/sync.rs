@@ -48,8 +48,8 @@ pub(super) fn preview(preview: &SyncPreview, git_sync: &Key, cluster: ObjectsClu
         section aria-labelledby="deviations" {
             h2 #deviations { "Deviations now" }
             p.quiet {
-                "These objects deviate from the commit that the agent has read last. The agent looks up the repository first, and a newer commit may change more."
-                @if let Some(command) = Command::dry_run(git_sync) { " All changes, and nothing is written: " (parts::command(&command)) }
+                "Compared with the commit that the agent has read last. The agent looks up the repository first, and a newer commit may change more."
+                @if let Some(command) = Command::dry_run(git_sync) { " To see all changes without a write, run: " (parts::command(&command)) }
             }
             @for note in &preview.notes { (parts::note(note)) }
             @if preview.counts.is_empty() { p { "No deviation is known among the objects that were checked." } }
