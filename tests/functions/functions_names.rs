@@ -30,12 +30,17 @@ fn python(source: &str) -> Value {
     json!({"runtime": "python312", "source": source, "minReplicas": 1, "maxReplicas": 1})
 }
 
-/// Returns the names of files below a directory.
+/// Returns the names of files below a directory. The node deletes images that no pod uses while this reads: an
+/// absent directory has no names.
 fn files_below(directory: std::path::PathBuf) -> Vec<String> {
     let mut names = Vec::new();
     let mut open = vec![directory];
     while let Some(directory) = open.pop() {
-        for entry in std::fs::read_dir(directory).unwrap().map(Result::unwrap) {
+        let entries = match std::fs::read_dir(directory) {
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => continue,
+            entries => entries.unwrap(),
+        };
+        for entry in entries.map(Result::unwrap) {
             names.push(entry.file_name().into_string().unwrap());
             if entry.file_type().unwrap().is_dir() {
                 open.push(entry.path());
