@@ -75,11 +75,8 @@ mod tests {
         };
         let html = form(&page).into_string();
         let inputs = |name: &str| {
-            let all: Vec<&str> = html.split("<input ").skip(1).filter_map(|rest| rest.split('>').next()).collect();
-            all.into_iter()
-                .filter(|one| one.contains(&format!("name=\"{name}\"")))
-                .map(str::to_owned)
-                .collect::<Vec<_>>()
+            let all = html.split("<input ").skip(1).filter_map(|rest| rest.split('>').next());
+            all.filter(|one| one.contains(&format!("name=\"{name}\""))).collect::<Vec<_>>()
         };
         for name in ["name", "service", "port", "gateway", "host", "path", "access"] {
             let all = inputs(name);
