@@ -39,7 +39,7 @@ fn steps(lists: &mut Lists) -> Vec<String> {
                 names.sort();
                 format!("missing {} at {version}", names.join(","))
             }
-            Step::Failed(_) => "failed".to_owned(),
+            Step::Failed(..) => "failed".to_owned(),
         });
         // The caller begins the list.
         if is_due {
@@ -194,7 +194,7 @@ async fn a_namespace_that_rejects_its_lists_does_not_delay_the_others() {
 async fn a_failed_list_ends_and_waits_for_a_limited_retry_after() {
     let mut lists = Lists::new(&kind());
     lists.begin_with(stream::pending().boxed(), keys(&["a"]));
-    assert!(matches!(lists.fail("busy".into(), Some(Duration::from_secs(300)), Duration::ZERO), Step::Failed(_)));
+    assert!(matches!(lists.fail("busy".into(), Some(Duration::from_secs(300)), Duration::ZERO), Step::Failed(_, 1)));
     tokio::time::sleep(LONGEST_RETRY * 9 / 10).await;
     assert_eq!(steps(&mut lists), [""; 0]);
     tokio::time::sleep(LONGEST_RETRY / 10).await;
