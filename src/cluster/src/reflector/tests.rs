@@ -219,7 +219,10 @@ fn a_list_that_is_older_than_an_earlier_change_shows_a_restored_server() {
     let mut shown = Shown::default();
     let change = |version: &str| json!({"metadata": {"namespace": "shop", "name": "a", "resourceVersion": version}});
     let mut went_back = |events: Vec<WatchEvent>| {
-        let last = events.into_iter().filter_map(|event| shown.take(event, name_of)).last();
+        let mut last = None;
+        for event in events {
+            last = shown.take(event, name_of);
+        }
         matches!(last, Some(Delta::Complete(list)) if list.went_back())
     };
     let listed = |version: &str| vec![Begin, Synced(version.to_owned())];

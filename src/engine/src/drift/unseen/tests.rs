@@ -147,6 +147,20 @@ async fn a_stuck_list_ends_and_another_one_is_due_after_a_growing_delay() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_list_that_ends_before_it_is_complete_fails_and_is_repeated() {
+    let mut lists = Lists::new(&kind());
+    let ended = || stream::iter([WatchEvent::Begin, WatchEvent::Initial(live("a"))]).boxed();
+    lists.begin_with(ended(), keys(&["a", "b"]));
+    assert_eq!(steps(&mut lists), ["listed a", "failed"]);
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert_eq!(steps(&mut lists), ["due"]);
+    lists.begin_with(ended(), keys(&["b"]));
+    assert!(matches!(lists.next().now_or_never(), Some(Step::Failed(_, 2))));
+    lists.begin_with(ended(), HashSet::new());
+    assert_eq!(lists.failures, 0, "no object is awaited any more");
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_namespace_that_rejects_its_lists_does_not_delay_the_others() {
     let mut lists = Lists::new(&kind());
     let key = |namespace: &str| kind().key(Some(namespace), "x");
