@@ -114,8 +114,8 @@ impl Drift {
         }
     }
 
-    /// Takes a step of the lists beside the watch of a kind. An owner's list may have shown a newer state of an object
-    /// since the list began.
+    /// Takes a step of the lists beside the watch of a kind. A response to a write may have shown a newer state of an
+    /// object since the list began.
     fn take_step(&self, kind: &Arc<Kind>, lists: &mut Lists, step: Step) {
         let is_unshown = |key: &Key| self.writer.store().is_unshown(key);
         match step {
