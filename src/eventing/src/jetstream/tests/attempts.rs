@@ -20,8 +20,8 @@ async fn an_event_that_is_returned_a_hundred_times_has_no_failed_delivery() {
 }
 
 #[tokio::test]
-async fn failed_deliveries_are_known_to_another_process_and_after_a_kill_of_the_server() {
-    let mut server = Server::start().await;
+async fn failed_deliveries_are_known_to_another_process() {
+    let server = Server::start().await;
     let to = id("team", "mine");
     let first = server.store(64 << 20).await;
     publish(&first, 1, &to).await;
@@ -38,8 +38,6 @@ async fn failed_deliveries_are_known_to_another_process_and_after_a_kill_of_the_
     source.release().await;
     let Store::JetStream(jetstream) = &first else { panic!("another store") };
     jetstream.flush().await.unwrap();
-    server.kill();
-    server.restart().await;
     let second = server.store(64 << 20).await;
     let again = next(&mut second.deliverable(&to)).await;
     assert_eq!((number(&second, &again).await, again.attempts), (1, 3));
@@ -52,14 +50,14 @@ async fn failed_deliveries_are_counted_again_after_a_different_program_has_delet
     let mut source = store.deliverable(&to);
     publish(&store, 1, &to).await;
     let context = server.nats().connect(false).await.unwrap().context;
-    for expected in [0, 0, 1] {
+    for (round, expected) in [0, 0, 1].into_iter().enumerate() {
         let mut taken = next(&mut source).await;
         assert_eq!(taken.attempts, expected);
         taken.attempts += 1;
-        store.tried(&taken, &to, Duration::from_secs(1)).await;
+        store.tried(&taken, &to, Duration::from_millis(1)).await;
         drop(taken);
-        if expected == 0 && context.get_stream(names::ATTEMPTS).await.is_ok() {
-            // Only the first number is lost.
+        // Only the first number is lost.
+        if round == 0 {
             context.delete_stream(names::ATTEMPTS).await.unwrap();
         }
     }

@@ -4,7 +4,6 @@ use tokio::net::TcpStream;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-use super::super::super::ordering::Ordering as Order;
 use super::super::super::work::{Work, work};
 use super::deliveries::{accept, delivered, delivery, trigger};
 use super::requests::{client_of, mine};
@@ -64,10 +63,10 @@ async fn events_that_were_taken_are_delivered_once_after_a_short_loss_of_the_con
     let jetstream = JetStream::new(&nats, Limits { share: 64 << 20, replicas: 1 }).await.unwrap();
     let (store, direct) = (Store::JetStream(jetstream.clone()), server.store(64 << 20).await);
     for number in 1..=5 {
-        publish(&direct, number, &mine()).await;
+        direct.publish(routed(number, "", &[mine()]), false).await.unwrap();
     }
     let sink = listener().await;
-    let subscriber = Arc::new(Subscriber { in_flight: 2, ordering: Order::None, ..trigger() });
+    let subscriber = Arc::new(Subscriber { in_flight: 2, ..trigger() });
     let (_subscriber, watched) = watch::channel(subscriber);
     let stop = CancellationToken::new();
     let delivery = delivery(&store, sink.local_addr().unwrap());
