@@ -66,7 +66,7 @@ impl Taken {
         matches!(self.place, Place::JetStream(_))
     }
 
-    /// Returns the subject with which a server is told that the event is in progress.
+    /// Returns the subject for acknowledgements to a server.
     pub(super) fn subject(&self) -> Option<Subject> {
         match &self.place {
             Place::Log => None,

@@ -34,7 +34,7 @@ impl Events {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn rollouts_are_no_deliveries_and_failed_deliveries_count_after_them() {
+async fn rollouts_do_not_count_as_deliveries_and_failed_deliveries_count_after_them() {
     let mut events = Events::stopped().await;
     events.start().await;
     events.subscription("sub", &own_sink());

@@ -26,8 +26,8 @@ impl JetStream {
         join_all(all).await.into_iter().all(|is_confirmed| is_confirmed)
     }
 
-    /// Confirms a message until a server answers. Returns false if none answers in time. Without a leader of the
-    /// consumer, there is no answer.
+    /// Confirms a message until a server responds. Returns false if none responds in time, such as without a leader of
+    /// the consumer.
     async fn is_confirmed(&self, subject: Subject, mut patience: Patience) -> bool {
         let client = self.client();
         loop {
