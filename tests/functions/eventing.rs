@@ -36,6 +36,8 @@ mod hostile;
 pub(crate) mod kills;
 #[path = "eventing/ordered.rs"]
 mod ordered;
+#[path = "eventing/rollouts.rs"]
+mod rollouts;
 #[path = "eventing/tenants.rs"]
 mod tenants;
 

@@ -7,7 +7,8 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures::future::{FutureExt as _, select_all};
+use async_nats::Subject;
+use futures::future::{BoxFuture, FutureExt as _, ready, select_all};
 use jiff::Timestamp;
 use tokio::sync::watch;
 use tokio::time::Instant;
@@ -63,6 +64,14 @@ impl Taken {
     /// Whether the store itself returns the event again after [`Store::tried`].
     pub(super) fn is_held_by_a_server(&self) -> bool {
         matches!(self.place, Place::JetStream(_))
+    }
+
+    /// Returns the subject for acknowledgements to a server.
+    pub(super) fn subject(&self) -> Option<Subject> {
+        match &self.place {
+            Place::Log => None,
+            Place::JetStream(held) => Some(held.subject()),
+        }
     }
 }
 
@@ -124,6 +133,35 @@ impl Source {
         match self {
             Self::Log { .. } => watch::Sender::new(0).subscribe(),
             Self::JetStream { store, .. } => store.losses(),
+        }
+    }
+
+    /// Records that the connection to a server is lost. Returns the subjects of the events that have arrived.
+    pub(super) fn interrupt(&mut self) -> Vec<Subject> {
+        match self {
+            Self::Log { .. } => Vec::new(),
+            Self::JetStream { plain, partitions, .. } => {
+                std::iter::once(plain).chain(partitions).flat_map(Puller::interrupt).collect()
+            }
+        }
+    }
+
+    /// Returns whether a server still holds the events with these subjects for this process after the connection was
+    /// `lost`.
+    pub(super) fn holds(&self, subjects: Vec<Subject>, lost: Instant) -> BoxFuture<'static, bool> {
+        match self {
+            Self::Log { .. } => ready(true).boxed(),
+            Self::JetStream { store, .. } => {
+                let store = store.clone();
+                async move { store.confirm_after_loss(subjects, lost).await }.boxed()
+            }
+        }
+    }
+
+    /// Drops the events that have arrived. A server may have sent them to another process.
+    pub(super) fn lose(&mut self) {
+        if let Self::JetStream { plain, partitions, .. } = self {
+            std::iter::once(plain).chain(partitions).for_each(Puller::lose);
         }
     }
 
@@ -244,12 +282,18 @@ impl Store {
         }
     }
 
-    /// Records a failed delivery, which is retried after a delay.
+    /// Records the number of failed deliveries of an event, which is delivered again after a delay.
     pub(super) async fn tried(&self, taken: &Taken, to: &SubscriberId, wait: Duration) {
         match (self, &taken.place) {
-            (_, Place::JetStream(held)) => held.again(Some(wait)).await,
+            (Self::JetStream(store), Place::JetStream(held)) => {
+                if taken.attempts > 0 {
+                    let event = (taken.number, held.published);
+                    Box::pin(store.record_attempts(to, event, taken.attempts)).await;
+                }
+                held.again(Some(wait)).await;
+            }
             (Self::Log { journal, .. }, Place::Log) => journal.tried(taken.number, to, taken.attempts).await,
-            (Self::JetStream(_), Place::Log) => {}
+            (Self::Log { .. }, Place::JetStream(_)) | (Self::JetStream(_), Place::Log) => {}
         }
     }
 

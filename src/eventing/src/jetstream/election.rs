@@ -35,11 +35,16 @@ pub(super) struct Patience {
 
 impl Default for Patience {
     fn default() -> Self {
-        Self { end: Instant::now() + ANSWER, pause: FIRST }
+        Self::of(ANSWER)
     }
 }
 
 impl Patience {
+    /// Returns the time for a task that must end within `limit`.
+    pub(super) fn of(limit: Duration) -> Self {
+        Self { end: Instant::now() + limit, pause: FIRST }
+    }
+
     /// Returns the time that is left.
     pub(super) fn left(&self) -> Duration {
         self.end.saturating_duration_since(Instant::now())

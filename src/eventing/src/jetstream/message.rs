@@ -44,8 +44,8 @@ pub(super) fn event(headers: Option<&HeaderMap>, body: Bytes) -> Result<CloudEve
 pub(super) struct Delivered {
     /// Sequence number of the message in its stream.
     pub(super) number: u64,
-    /// Number of earlier deliveries.
-    pub(super) attempts: u32,
+    /// Number of times that the server has sent the message before. The subscriber may not have been asked.
+    pub(super) before: u32,
     pub(super) published: Timestamp,
 }
 
@@ -59,10 +59,10 @@ pub(super) fn delivered(subject: &str) -> Option<Delivered> {
         _ => return None,
     };
     let mut parts = parts.skip(before);
-    let attempts = parts.next()?.parse::<u64>().ok()?.saturating_sub(1);
+    let before = parts.next()?.parse::<u64>().ok()?.saturating_sub(1);
     let number = parts.next()?.parse().ok()?;
     let published = Timestamp::from_nanosecond(parts.nth(1)?.parse().ok()?).ok()?;
-    Some(Delivered { number, attempts: u32::try_from(attempts).unwrap_or(u32::MAX), published })
+    Some(Delivered { number, before: u32::try_from(before).unwrap_or(u32::MAX), published })
 }
 
 /// The reason why the server did not store a message.
@@ -143,7 +143,7 @@ mod tests {
     #[test]
     fn a_delivery_has_its_number_and_the_number_of_earlier_ones() {
         let published = Timestamp::from_second(1_700_000_000).unwrap();
-        let expected = Some(Delivered { number: 77, attempts: 2, published });
+        let expected = Some(Delivered { number: 77, before: 2, published });
         let parts = "mainstay_events_team.trigger_mine.3.77.90.1700000000000000000.5";
         assert_eq!(delivered(&format!("$JS.ACK.{parts}")), expected);
         assert_eq!(delivered(&format!("$JS.ACK._.hash.{parts}")), expected);

@@ -19,6 +19,10 @@ const LETTER: &str = "mainstay.dead-letters";
 const PARTITION: &str = "partition";
 /// Prefix of the subject of a stream that is being deleted. The stream's name and the time in seconds follow.
 const MARK: &str = "mainstay.removed";
+/// The stream with the numbers of failed deliveries.
+pub(super) const ATTEMPTS: &str = "mainstay_attempts";
+/// Prefix of its subjects. Namespace, number and time of an event, and kind and name of its subscriber follow.
+const ATTEMPT: &str = "mainstay.attempts";
 /// Maximum length of a consumer's name in bytes; longer names are shortened. The server permits 255 bytes.
 const LONGEST: usize = 200;
 
@@ -86,6 +90,18 @@ impl Contents {
 /// Returns the subject of a stream that is being deleted.
 pub(super) fn mark(stream: &str, seconds: i64) -> String {
     format!("{MARK}.{stream}.{seconds}")
+}
+
+/// Returns the subject of the number of failed deliveries of an event. Numbers of events repeat after their stream was
+/// created again, with a different time.
+pub(super) fn attempts(to: &SubscriberId, number: u64, nanoseconds: i128) -> String {
+    let (kind, namespace, name) = to.parts();
+    format!("{ATTEMPT}.{namespace}.{number}.{nanoseconds}.{}.{name}", kind.word())
+}
+
+/// Returns the pattern for the subjects of all numbers of failed deliveries.
+pub(super) fn all_attempts() -> String {
+    format!("{ATTEMPT}.>")
 }
 
 /// Returns the time of a mark in seconds.
@@ -157,6 +173,16 @@ mod tests {
         let subject = mark(&Contents::Events.stream("team"), 1_700_000_000);
         assert_eq!((marked_at(&subject), Contents::Events.subscriber(&subject)), (Some(1_700_000_000), None));
         assert_eq!(marked_at("mainstay.events.team.5"), None);
+    }
+
+    #[test]
+    fn the_failed_deliveries_of_an_event_have_a_subject_of_their_own() {
+        let to = SubscriberId::new(SubscriberKind::Trigger, "team", "my.own");
+        let subject = attempts(&to, 7, 1_700_000_000_000_000_000);
+        assert_eq!(subject, "mainstay.attempts.team.7.1700000000000000000.trigger.my.own");
+        for contents in [Contents::Events, Contents::Letters] {
+            assert_eq!((contents.subscriber(&subject), contents.namespace(ATTEMPTS)), (None, None));
+        }
     }
 
     #[test]

@@ -3,6 +3,7 @@
 //! A puller keeps one subscription, and one request for messages (`requests`). It sends the next request when the
 //! messages of the former one have arrived.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -50,6 +51,9 @@ pub(crate) struct Puller {
     /// Number of consumers that this puller has had.
     generation: Arc<AtomicU64>,
     connection: Connection,
+    /// Messages that have arrived, and the request for the number of failed deliveries of the first one.
+    arrived: VecDeque<Arriving>,
+    counting: Option<BoxFuture<'static, u32>>,
     /// Each held message has a clone.
     held: Arc<()>,
     /// Whether the last request failed.
@@ -63,6 +67,15 @@ enum Connection {
     None,
     Opening(BoxFuture<'static, Result<Box<Requests>, Unmade>>),
     Open(Box<Requests>),
+}
+
+/// A message that has arrived.
+struct Arriving {
+    /// Its sequence number.
+    number: u64,
+    /// Number of times that the server has sent it before.
+    before: u32,
+    held: Held,
 }
 
 /// A message that was taken for delivery.
@@ -100,18 +113,23 @@ impl Puller {
             created: None,
             generation: Arc::default(),
             connection: Connection::None,
+            arrived: VecDeque::new(),
+            counting: None,
             held: Arc::default(),
             has_failed: false,
         }
     }
 
-    /// Waits for a message. Returns the sequence number of the message, the number of earlier deliveries, and the
+    /// Waits for a message. Returns the sequence number of the message, the number of failed deliveries, and the
     /// message. If no requested message is missing, `most` messages are requested, and at least one if none is held.
     /// Cancel-safe: no message is lost if the future is dropped.
     pub(crate) async fn next(&mut self, most: usize) -> (u64, u32, Held) {
         let holds = Arc::strong_count(&self.held) > 1;
         let most = if holds { most } else { most.max(1) };
         loop {
+            if let Some(first) = self.first().await {
+                return first;
+            }
             let arrived = match &mut self.connection {
                 Connection::None => {
                     self.losses.mark_unchanged();
@@ -136,18 +154,32 @@ impl Puller {
                     arrived = requests.arrived(most) => arrived,
                 },
             };
-            if let Some(held) = self.receive(arrived) {
-                return held;
-            }
+            self.receive(arrived);
         }
     }
 
-    /// Records a response. Returns the message in it.
-    fn receive(&mut self, arrived: Arrived) -> Option<(u64, u32, Held)> {
+    /// Returns the first message that has arrived. Cancel-safe.
+    async fn first(&mut self) -> Option<(u64, u32, Held)> {
+        let first = self.arrived.front()?;
+        let mut attempts = 0;
+        if first.before > 0 {
+            let counting = self.counting.get_or_insert_with(|| {
+                let (store, of) = (self.store.clone(), self.of.clone());
+                let (number, published) = (first.number, first.held.published);
+                async move { store.attempts(&of, number, published).await }.boxed()
+            });
+            attempts = counting.await;
+            self.counting = None;
+        }
+        self.arrived.pop_front().map(|Arriving { number, held, .. }| (number, attempts, held))
+    }
+
+    /// Records a response.
+    fn receive(&mut self, arrived: Arrived) {
         match arrived {
             Arrived::Message(message, memory) => {
                 self.has_failed = false;
-                return self.held(message, memory);
+                self.arrive(message, memory);
             }
             Arrived::Idle => self.has_failed = false,
             Arrived::Refused(why) => self.fail(&why),
@@ -159,10 +191,34 @@ impl Puller {
             }
             Arrived::Lost(why) => {
                 tracing::debug!(subscriber = %self.of, why, "events are requested again");
-                self.connection = Connection::None;
+                self.close();
             }
         }
-        None
+    }
+
+    /// Ends the requests. Messages that have arrived are kept.
+    fn close(&mut self) {
+        if let Connection::Open(mut requests) = std::mem::replace(&mut self.connection, Connection::None) {
+            for (message, memory) in requests.rest() {
+                self.arrive(message, memory);
+            }
+        }
+    }
+
+    /// Records a loss of the connection. Returns the subjects for acknowledgements of the messages that have arrived.
+    pub(crate) fn interrupt(&mut self) -> Vec<Subject> {
+        // Otherwise the requests are on the new connection already.
+        if self.losses.has_changed().unwrap_or(false) {
+            self.losses.mark_unchanged();
+            self.close();
+        }
+        self.arrived.iter().map(|one| one.held.subject()).collect()
+    }
+
+    /// Drops the messages that have arrived. The server may have sent them to another process.
+    pub(crate) fn lose(&mut self) {
+        self.counting = None;
+        self.arrived.clear();
     }
 
     fn fail(&mut self, why: &str) {
@@ -198,13 +254,13 @@ impl Puller {
         opening.boxed()
     }
 
-    /// Returns a taken message, with its sequence number and the number of earlier deliveries.
-    fn held(&self, message: Message, memory: Option<Part>) -> Option<(u64, u32, Held)> {
-        let (subject, size) = (message.reply?, message.length);
-        let Some(Delivered { number, attempts, published }) = message::delivered(&subject) else {
+    /// Adds a message that has arrived.
+    fn arrive(&mut self, message: Message, memory: Option<Part>) {
+        let (Some(subject), size) = (message.reply, message.length) else { return };
+        let Some(Delivered { number, before, published }) = message::delivered(&subject) else {
             let why = "its reply subject has an unknown form; check the version of the server";
             tracing::warn!(subscriber = %self.of, why, "a message from NATS cannot be delivered");
-            return None;
+            return;
         };
         // The payload is a part of a larger buffer, which would stay in memory.
         let payload = Bytes::copy_from_slice(&message.payload);
@@ -218,11 +274,15 @@ impl Puller {
             _counted: Arc::clone(&self.held),
             _memory: memory,
         };
-        Some((number, attempts, held))
+        self.arrived.push_back(Arriving { number, before, held });
     }
 
     /// Returns the messages that have arrived to the server, which delivers them again. Requests no further ones.
     pub(crate) async fn release(&mut self) {
+        self.counting = None;
+        for one in std::mem::take(&mut self.arrived) {
+            one.held.again(None).await;
+        }
         let Connection::Open(requests) = std::mem::replace(&mut self.connection, Connection::None) else { return };
         for subject in requests.end().await {
             // If this request is lost, the server delivers the message again later.
@@ -284,6 +344,11 @@ async fn create(store: &JetStream, of: &SubscriberId, partition: Option<u8>) -> 
 }
 
 impl Held {
+    /// Returns the subject for acknowledgements.
+    pub(crate) fn subject(&self) -> Subject {
+        self.message.subject().clone()
+    }
+
     /// Removes the message from the server. A lost acknowledgement only repeats the delivery.
     pub(crate) async fn ended(&self) {
         if let Err(error) = self.acknowledge(AckKind::Ack).await {

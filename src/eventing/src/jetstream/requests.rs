@@ -11,6 +11,7 @@ use async_nats::jetstream::consumer::pull::BatchConfig;
 use async_nats::{Message, StatusCode, Subject, Subscriber};
 use futures::future::{BoxFuture, FutureExt as _};
 use futures::stream::StreamExt as _;
+use tokio::task::coop::unconstrained;
 use tokio::time::{Instant, Sleep, sleep};
 
 use super::memory::{Grant, Part, Share, Size};
@@ -243,10 +244,26 @@ impl Requests {
             return Vec::new();
         }
         let mut subjects = Vec::new();
-        while let Some(Some(message)) = self.messages.next().now_or_never() {
+        while let Some(message) = self.buffered() {
             subjects.extend(message.reply.filter(|subject| message::delivered(subject).is_some()));
         }
         subjects
+    }
+
+    /// Returns the messages that have arrived, with their memory.
+    pub(super) fn rest(&mut self) -> Vec<(Message, Option<Part>)> {
+        let mut rest = Vec::new();
+        while let Some(message) = self.buffered() {
+            if let Some(Arrived::Message(message, part)) = self.receive(message) {
+                rest.push((message, part));
+            }
+        }
+        rest
+    }
+
+    /// Returns the next message that has arrived, also if the task has used up its turn.
+    fn buffered(&mut self) -> Option<Message> {
+        unconstrained(self.messages.next()).now_or_never().flatten()
     }
 }
 

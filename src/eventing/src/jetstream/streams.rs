@@ -13,7 +13,7 @@ use async_nats::jetstream::context::{GetStreamError, GetStreamErrorKind};
 use async_nats::jetstream::stream::{Config, DiscardPolicy, RetentionPolicy, StorageType};
 use jiff::Timestamp;
 use parking_lot::RwLock;
-use tokio::sync::{Mutex, watch};
+use tokio::sync::{Mutex, OnceCell, watch};
 use tokio::time::timeout;
 
 use super::connect::{ConnectError, Connection, Nats};
@@ -62,6 +62,8 @@ pub(super) struct Inner {
     pub(super) existing: RwLock<HashSet<String>>,
     /// Held while streams are created. Publishers for other namespaces do not wait for it.
     pub(super) creating: Mutex<()>,
+    /// Set when this process has created the stream of failed deliveries, or has updated its limits.
+    pub(super) counting: OnceCell<()>,
 }
 
 /// An error of the client, to be used in a message.
@@ -86,9 +88,9 @@ impl JetStream {
         existing: HashSet<String>,
         budget: usize,
     ) -> Self {
-        let (in_progress, memory) = (InProgress::start(context.client()), Memory::new(budget));
-        let (existing, creating) = (RwLock::new(existing), Mutex::default());
-        Self(Arc::new(Inner { context, losses, in_progress, memory, limits, existing, creating }))
+        let (in_progress, memory) = (InProgress::start(context.client(), losses.clone()), Memory::new(budget));
+        let (existing, creating, counting) = (RwLock::new(existing), Mutex::default(), OnceCell::new());
+        Self(Arc::new(Inner { context, losses, in_progress, memory, limits, existing, creating, counting }))
     }
 
     pub(super) fn client(&self) -> async_nats::Client {

@@ -47,17 +47,7 @@ impl Worker {
 
     /// Waits for a delivery. Returns the id of the event, and the connection.
     async fn delivered(&self) -> (String, TcpStream) {
-        let accepted = tokio::time::timeout(PATIENCE, self.sink.accept()).await.expect("a delivery");
-        let (mut connection, _) = accepted.unwrap();
-        let (mut head, mut room) = (Vec::new(), [0; 4096]);
-        while !head.ends_with(b"\r\n\r\n") {
-            let length = connection.read(&mut room).await.unwrap();
-            assert!(length > 0, "the request has ended: {}", String::from_utf8_lossy(&head));
-            head.extend_from_slice(&room[..length]);
-        }
-        let head = String::from_utf8(head).unwrap();
-        let id = head.lines().find_map(|line| line.strip_prefix("ce-id: ")).unwrap();
-        (id.to_owned(), connection)
+        delivered(&self.sink).await
     }
 
     /// Waits until the task has received all messages that were sent to it.
@@ -69,7 +59,22 @@ impl Worker {
     }
 }
 
-fn delivery(store: &Store, sink: SocketAddr) -> Arc<Delivery> {
+/// Waits for a delivery. Returns the id of the event, and the connection.
+pub(super) async fn delivered(sink: &tokio::net::TcpListener) -> (String, TcpStream) {
+    let accepted = tokio::time::timeout(PATIENCE, sink.accept()).await.expect("a delivery");
+    let (mut connection, _) = accepted.unwrap();
+    let (mut head, mut room) = (Vec::new(), [0; 4096]);
+    while !head.windows(4).any(|end| end == b"\r\n\r\n") {
+        let length = connection.read(&mut room).await.unwrap();
+        assert!(length > 0, "the request has ended: {}", String::from_utf8_lossy(&head));
+        head.extend_from_slice(&room[..length]);
+    }
+    let head = String::from_utf8(head).unwrap();
+    let id = head.lines().find_map(|line| line.strip_prefix("ce-id: ")).unwrap();
+    (id.to_owned(), connection)
+}
+
+pub(super) fn delivery(store: &Store, sink: SocketAddr) -> Arc<Delivery> {
     let resolve: Resolve = Arc::new(move |_: &str, _: &str, _: u16| vec![sink]);
     let (_, table) = watch::channel(None);
     Arc::new(Delivery {
@@ -83,7 +88,7 @@ fn delivery(store: &Store, sink: SocketAddr) -> Arc<Delivery> {
     })
 }
 
-fn trigger() -> Subscriber {
+pub(super) fn trigger() -> Subscriber {
     let reference = json!({"apiVersion": "v1", "kind": "Service", "name": "sink"});
     let spec = json!({"filter": {"attributes": {}}, "subscriber": {"ref": reference}});
     let trigger = json!({"metadata": {"namespace": "team", "name": "mine"}, "spec": spec});
@@ -93,7 +98,7 @@ fn trigger() -> Subscriber {
 }
 
 /// Accepts an event.
-async fn accept(mut connection: TcpStream) {
+pub(super) async fn accept(mut connection: TcpStream) {
     connection.write_all(b"HTTP/1.1 204 No Content\r\nconnection: close\r\n\r\n").await.unwrap();
 }
 

@@ -38,13 +38,14 @@ async fn a_retried_event_holds_its_partition_and_no_other_even_with_two_processe
     let mut has_failed = false;
     while seen.values().map(Vec::len).sum::<usize>() < 40 {
         let [one, two] = &mut sources;
-        let (taken, store) = tokio::select! {
+        let (mut taken, store) = tokio::select! {
             taken = next(one) => (taken, &stores[0]),
             taken = next(two) => (taken, &stores[1]),
         };
         let (source, number) = source_and_number(store, &taken).await;
         if source == SOURCES[0] && number == 5 && taken.attempts == 0 {
             has_failed = true;
+            taken.attempts += 1;
             store.tried(&taken, &to, Duration::from_secs(1)).await;
             continue;
         }
