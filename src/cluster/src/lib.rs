@@ -26,6 +26,7 @@
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::panic))]
 
 mod absent;
+mod allowed_addresses;
 mod answer_limits;
 mod api_server;
 mod apply;
