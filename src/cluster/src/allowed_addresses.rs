@@ -76,7 +76,7 @@ mod tests {
     #[test]
     fn a_name_with_addresses_of_the_machine_has_only_its_other_addresses() {
         let found = |addresses: &[&str], egress| {
-            let found = addresses.iter().map(|address| address.parse().unwrap()).collect();
+            let found: Vec<SocketAddr> = addresses.iter().map(|address| address.parse().unwrap()).collect();
             AllowedAddresses::of_system(egress).permitted(found)
         };
         let (local, far) = ("127.0.0.1:443", "10.0.0.1:443");
@@ -93,10 +93,14 @@ mod tests {
 
     #[tokio::test]
     async fn an_address_is_checked_although_the_lookup_allows_it() {
-        let look_up: Addresses = Arc::new(|_, port| Box::pin(async move { Ok(vec![([10, 0, 0, 1], port).into()]) }));
+        let look_up: Addresses =
+            Arc::new(|_, port| Box::pin(async move { Ok(vec![SocketAddr::from(([10, 0, 0, 1], port))]) }));
         let allowed = |egress| AllowedAddresses::new(egress, EgressPolicy::default(), Arc::clone(&look_up));
         let found = allowed(Egress::Confined).find("inside", 443).await;
         assert_eq!(found, Err(NoAddress::Refused(EgressRefusal::Internal)));
-        assert_eq!(allowed(Egress::OffMachine).find("inside", 443).await, Ok(vec![([10, 0, 0, 1], 443).into()]));
+        assert_eq!(
+            allowed(Egress::OffMachine).find("inside", 443).await,
+            Ok(vec![SocketAddr::from(([10, 0, 0, 1], 443))])
+        );
     }
 }

@@ -97,3 +97,20 @@ fn edit(one: &Value, cluster: ObjectsCluster, time: &str, end: End) -> Edit {
         end,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_change_shows_no_login_of_a_url_also_if_it_is_cut() {
+        let url = |login: &str| format!("\"https://{login}@host\"");
+        let change = json!({"field": "spec.url", "found": url("a:hunter2"), "restored": url(&"x".repeat(2 * SHORT))});
+        let status = json!({"drifted": [{"object": "ConfigMap shop/a", "changes": [change]}]});
+        let edits = of_status(&json!({ "status": status }));
+        let values = edits[0].fields[0].values.clone().unwrap();
+        assert_eq!(values, (url("(hidden-after)"), url("(hidden-before)")));
+    }
+}

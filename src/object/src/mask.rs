@@ -108,7 +108,8 @@ impl Mask<'_> {
         let is_hidden = self.hides(path);
         let is_other = before.is_some() && after.is_some() && before != after;
         let one = |value: Option<&Value>, shown: Option<Value>, other: &str| {
-            if is_hidden || self.holds_secret(value?) {
+            let value = value?;
+            if is_hidden || self.holds_secret(value) {
                 Some(if is_other { other.into() } else { MASKED.into() })
             } else {
                 shown
