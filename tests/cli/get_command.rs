@@ -92,6 +92,21 @@ async fn prints_what_kubectl_prints() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_format_prints_the_login_of_an_address() {
+    let world = World::new().await;
+    world.repository("private", "https://user:hunter2@git.example.com/shop");
+    let program = Program::of(&world).await;
+    for format in ["yaml", "json", "jsonpath={.spec.url}", "text", "wide"] {
+        let (code, said, error) =
+            program.run(&["get", "gitrepositories", "private", "-n", NAMESPACE, "-o", format]).await;
+        assert_eq!(code, 0, "{format}: {said}{error}");
+        assert!(!said.contains("hunter2") && !error.contains("hunter2"), "{format}: {said}{error}");
+        let is_whole = !["text", "wide"].contains(&format);
+        assert!(!is_whole || said.contains("https://(hidden)@git.example.com/shop"), "{format}: {said}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_suspended_git_sync_stays_ready_until_it_is_resumed() {
     let (mut world, commit) = world().await;
     world.sync("other", json!({"baseDir": "/none"}));

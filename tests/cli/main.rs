@@ -24,6 +24,7 @@ mod output_formats;
 mod page_answer;
 mod reference;
 mod registry_copies;
+mod remote_clusters;
 mod rights;
 mod see_before;
 mod status_command;

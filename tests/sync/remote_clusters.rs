@@ -593,6 +593,8 @@ async fn a_git_sync_waits_for_one_whose_objects_are_in_another_cluster() {
 async fn commands_look_into_the_other_cluster_or_say_that_they_do_not() {
     let (mut world, mut other) = applied(json!({})).await;
     let program = Program::of(&world).await;
+    // The other cluster is on this machine.
+    program.set_dev_run(&world.remote.path());
     let (_, tree, notes) = program.run(&["tree", "demo", "-n", NAMESPACE]).await;
     assert!(
         tree.contains("ConfigMap mainstay-tests/a") && tree.contains("ConfigMap mainstay-tests/b"),

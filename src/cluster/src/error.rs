@@ -6,9 +6,11 @@
 use std::fmt;
 use std::time::Duration;
 
+use mainstay_object::egress::EgressRefusal;
 use mainstay_object::failure::{Class, chain};
 use mainstay_object::{Key, Object, printable};
 
+use super::allowed_addresses::NoAddress;
 use super::refusal::{Denial, Refusal};
 
 /// The kind of a failed attempt.
@@ -247,6 +249,18 @@ impl Error {
             Target::Object(key) => Some(key),
             _ => None,
         }
+    }
+
+    /// Returns why the address of a remote cluster is refused, if it is.
+    pub fn refused_address(&self) -> Option<EgressRefusal> {
+        let mut cause: Option<&(dyn std::error::Error + 'static)> = Some(&*self.cause);
+        while let Some(error) = cause {
+            if let Some(NoAddress::Refused(refusal)) = error.downcast_ref() {
+                return Some(*refusal);
+            }
+            cause = error.source();
+        }
+        None
     }
 
     /// Returns the server's `Retry-After`.

@@ -26,6 +26,7 @@
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::panic))]
 
 mod absent;
+mod allowed_addresses;
 mod answer_limits;
 mod api_server;
 mod apply;
@@ -79,6 +80,7 @@ mod watch;
 mod watch_decoder;
 mod whoami;
 
+pub use allowed_addresses::{Addresses, AllowedAddresses};
 pub use api_server::ApiServer;
 pub use apply::{Apply, Part, Persistence};
 pub use capabilities::Capabilities;
@@ -96,7 +98,6 @@ pub use origin::Origin;
 pub use pod_log::LogOptions;
 pub use printed::{Printed, PrintedColumn, PrintedRow};
 pub use refusal::{Denial, FieldCause, FieldConflict, Refusal};
-pub use resolver::Addresses;
 pub use selection::{FieldSelector, LabelSelector, Selection};
 pub use served_certificate::ServedCertificate;
 pub use service_account::ServiceAccount;

@@ -1,8 +1,7 @@
 //! Connects to a remote cluster with a [`Kubeconfig`] from a Secret.
 //!
-//! The caller resolves host names, because the author of the Secret chooses the host, and some hosts are not allowed.
-//!
-//! Invariant: a connection uses only an address that [`Addresses`] returned, without a proxy or a second lookup.
+//! Invariant: this is the only way to a cluster of a kubeconfig from a Secret, and it needs [`AllowedAddresses`]. A
+//! connection uses only an address that these contain, without a proxy or a second lookup.
 //! Invariant: no redirect is followed. The clients do not support them.
 
 use std::net::IpAddr;
@@ -11,13 +10,14 @@ use std::time::Duration;
 use kube::Config;
 use kube::config::AuthInfo;
 
+use super::allowed_addresses::{AllowedAddresses, NoAddress};
 use super::answer_limits::AnswerLimits;
 use super::connect::{CONNECT_TIMEOUT, Clients, Cluster, client_over, kept_alive, setup};
 use super::error::{Attempt, Cause, Error, Target};
 use super::kind::{Kind, Scope};
 use super::kubeconfig::Kubeconfig;
 use super::request::DEADLINE;
-use super::resolver::{Addresses, NoAddress, Resolver};
+use super::resolver::Resolver;
 
 /// Timeout of the request for the cluster's ID.
 const WITHIN: Duration = Duration::from_secs(15);
@@ -33,13 +33,13 @@ impl Cluster {
     ///
     /// # Errors
     /// The host is not allowed, or TLS cannot be configured with the kubeconfig.
-    pub async fn remote(kubeconfig: &Kubeconfig, addresses: Addresses) -> Result<Self, Error> {
+    pub async fn remote(kubeconfig: &Kubeconfig, addresses: AllowedAddresses) -> Result<Self, Error> {
         let (host, port) = kubeconfig.address();
         // The connector does not resolve IP addresses, so a host that is an IP address is checked here.
         if host.parse::<IpAddr>().is_ok() {
             let refused =
-                |why| Error::new(Attempt::Connect, Target::Cluster, Cause::Unreachable(Box::new(NoAddress(why))));
-            addresses(host.to_owned(), port).await.map_err(refused)?;
+                |why: NoAddress| Error::new(Attempt::Connect, Target::Cluster, Cause::Unreachable(Box::new(why)));
+            addresses.find(host, port).await.map_err(refused)?;
         }
         let config = config(kubeconfig);
         let resolver = Resolver::by(addresses);

@@ -1,26 +1,19 @@
-//! Resolves names of API servers: by the resolver of the system, or by a function that allows only some hosts.
+//! Resolves names of API servers: by the resolver of the system, or to allowed addresses only.
 
 use std::net::SocketAddr;
-use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use futures::future::BoxFuture;
 use hyper_util::client::legacy::connect::dns::{GaiResolver, Name};
 use tower::{BoxError, Service};
 
-/// Resolves a host and a port if the host is allowed. The error is a sentence.
-pub type Addresses = Arc<dyn Fn(String, u16) -> BoxFuture<'static, Result<Vec<SocketAddr>, String>> + Send + Sync>;
-
-/// The host has no address, or no address that is allowed.
-#[derive(Debug, thiserror::Error)]
-#[error("{0}")]
-pub(super) struct NoAddress(pub(super) String);
+use super::allowed_addresses::AllowedAddresses;
 
 /// Resolves names for the connector.
 #[derive(Clone)]
 pub(super) struct Resolver {
     system: GaiResolver,
-    instead: Option<Addresses>,
+    instead: Option<AllowedAddresses>,
 }
 
 impl Resolver {
@@ -29,8 +22,8 @@ impl Resolver {
         Self { system: GaiResolver::new(), instead: None }
     }
 
-    /// Returns a resolver that uses `addresses`.
-    pub(super) fn by(addresses: Addresses) -> Self {
+    /// Returns a resolver that finds only `addresses`.
+    pub(super) fn by(addresses: AllowedAddresses) -> Self {
         Self { instead: Some(addresses), ..Self::system() }
     }
 }
@@ -45,9 +38,8 @@ impl Service<Name> for Resolver {
     }
 
     fn call(&mut self, name: Name) -> Self::Future {
-        if let Some(addresses) = &self.instead {
-            let found = addresses(name.as_str().to_owned(), 0);
-            return Box::pin(async move { found.await.map(Vec::into_iter).map_err(|why| NoAddress(why).into()) });
+        if let Some(addresses) = self.instead.clone() {
+            return Box::pin(async move { Ok(addresses.find(name.as_str(), 0).await?.into_iter()) });
         }
         let found = self.system.call(name);
         Box::pin(async move { Ok(found.await?.collect::<Vec<_>>().into_iter()) })

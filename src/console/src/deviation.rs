@@ -13,7 +13,7 @@ use serde_json::Value;
 use crate::address::key_of;
 use crate::difference::{Side, difference_within};
 use crate::field::text_at;
-use crate::shown::yaml;
+use crate::shown::{changed_yaml, yaml};
 use crate::text::{MESSAGE, SHORT, plain};
 use crate::trace::ManifestPart;
 use crate::tree::{Node, Presence};
@@ -258,8 +258,8 @@ fn shown(
     if is_long(&part.found) || (!is_held && is_long(&part.wanted)) {
         return text(TOO_LONG);
     }
-    let cluster = yaml(key, &part.found);
-    let repository = if is_held { String::new() } else { yaml(key, &part.wanted) };
+    let (cluster, repository) =
+        if is_held { (yaml(key, &part.found), String::new()) } else { changed_yaml(key, &part.found, &part.wanted) };
     if cluster.len() + repository.len() > DOCUMENTS {
         return text(TOO_LONG);
     }

@@ -8,6 +8,7 @@ use serde_json::Value;
 use crate::field::{text_at, time_at};
 use crate::objects_cluster::ObjectsCluster;
 use crate::text::{SHORT, lasted, plain};
+use mainstay_object::hide_changed_logins;
 
 /// Maximum number of changes of a GitSync.
 const MOST: usize = 40;
@@ -76,9 +77,12 @@ pub(crate) fn of_status(live: &Value) -> Vec<Edit> {
 fn edit(one: &Value, cluster: ObjectsCluster, time: &str, end: End) -> Edit {
     let list = |pointer: &str| one.pointer(pointer).and_then(Value::as_array).into_iter().flatten().take(MOST);
     let changes: Vec<Field> = list("/changes")
-        .map(|change| Field {
-            path: text_at(change, "/field", SHORT),
-            values: Some((text_at(change, "/restored", SHORT), text_at(change, "/found", SHORT))),
+        .map(|change| {
+            let text = |name: &str| change.get(name).and_then(Value::as_str).unwrap_or_default();
+            // The login of a URL is hidden before a text is cut, which could end within the login.
+            let (found, restored) = hide_changed_logins(text("found"), text("restored"));
+            let values = Some((plain(&restored, SHORT), plain(&found, SHORT)));
+            Field { path: text_at(change, "/field", SHORT), values }
         })
         .collect();
     let named = list("/fields").filter_map(Value::as_str).map(|path| plain(path, SHORT));
@@ -91,5 +95,22 @@ fn edit(one: &Value, cluster: ObjectsCluster, time: &str, end: End) -> Edit {
         who: text_at(one, "/who", SHORT),
         fields: changes.into_iter().chain(others).collect(),
         end,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_change_shows_no_login_of_a_url_also_if_it_is_cut() {
+        let url = |login: &str| format!("\"https://{login}@host\"");
+        let change = json!({"field": "spec.url", "found": url("a:hunter2"), "restored": url(&"x".repeat(2 * SHORT))});
+        let status = json!({"drifted": [{"object": "ConfigMap shop/a", "changes": [change]}]});
+        let edits = of_status(&json!({ "status": status }));
+        let values = edits[0].fields[0].values.clone().unwrap();
+        assert_eq!(values, (url("(hidden-after)"), url("(hidden-before)")));
     }
 }

@@ -200,6 +200,14 @@ mod tests {
             "javascript://github.com/team/shop",
             "javascript:alert(1)",
             "file:///github.com/team/shop",
+            "/srv/git/github.com/team/shop",
+            "/srv/github.com:team/shop",
+            "github.com/team/shop",
+            "./github.com:team/shop",
+            "ssh://git@github.com",
+            "git@github.com:",
+            "git@github.com:/",
+            "https://github.com//",
             "https://gіthub.com/team/shop",
         ] {
             assert_eq!(commit_page(address, id), None, "{address}");

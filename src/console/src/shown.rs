@@ -1,6 +1,6 @@
 //! A live object as a page shows it: its YAML without secret values, its health and its Events.
 //!
-//! Invariant: only the names of a Secret's keys are shown.
+//! Invariant: only the names of a Secret's keys are shown, and no login of a URL.
 
 use jiff::Timestamp;
 use serde_json::{Value, json};
@@ -8,15 +8,15 @@ use serde_json::{Value, json};
 use crate::field::{text_at, time_at};
 
 use crate::text::{MESSAGE, SHORT, plain};
-use mainstay_object::Key;
+use mainstay_object::{Key, Mask, hide_logins_in};
 
 /// Maximum size of a YAML document, in bytes.
 const YAML: usize = 256 << 10;
 /// The annotation in which `kubectl apply` stores a copy of the object.
 pub(crate) const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 
-/// Returns the YAML of an object, without `managedFields`, without the copy that kubectl stores, and without secret
-/// values.
+/// Returns the YAML of an object, without `managedFields`, without the copy that kubectl stores, without secret values and
+/// without logins of URLs.
 pub(crate) fn yaml(key: &Key, live: &Value) -> String {
     let mut shown = live.clone();
     if let Some(metadata) = shown.get_mut("metadata").and_then(Value::as_object_mut) {
@@ -35,8 +35,15 @@ pub(crate) fn yaml(key: &Key, live: &Value) -> String {
             }
         }
     }
+    hide_logins_in(&mut shown);
     let text = serde_yaml::to_string(&shown).unwrap_or_else(|_| "The object cannot be written as YAML.".to_owned());
     plain(&text, YAML)
+}
+
+/// Returns the YAML of two states of an object. A change of the login of a URL is visible, but not the login.
+pub(crate) fn changed_yaml(key: &Key, before: &Value, after: &Value) -> (String, String) {
+    let (before, after) = Mask { is_confidential: false, secrets: &[] }.apply(Some(before), Some(after));
+    (yaml(key, &before.unwrap_or_default()), yaml(key, &after.unwrap_or_default()))
 }
 
 fn hide(values: &mut serde_json::Map<String, Value>) {
@@ -133,6 +140,17 @@ fn value_of(variable: &Value) -> VariableValue {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn logins_of_urls_are_hidden_in_the_yaml_and_in_a_change() {
+        let key = Key::new("serverless.kyma-project.io", "GitRepository", Some("n"), "a");
+        let of = |login: &str| json!({"metadata": {"annotations": {"x": format!("see https://{login}@host")}}, "spec": {"url": format!("https://{login}@host/a")}});
+        let shown = yaml(&key, &of("user:hunter2"));
+        assert!(shown.contains("url: https://(hidden)@host/a") && !shown.contains("hunter2"), "{shown}");
+        let (before, after) = changed_yaml(&key, &of("user:hunter2"), &of("user:hunter3"));
+        assert!(before.contains("https://(hidden-before)@host/a") && after.contains("https://(hidden-after)@host/a"));
+        assert!(!before.contains("hunter") && !after.contains("hunter"), "{before}{after}");
+    }
 
     #[test]
     fn values_of_secrets_are_hidden_wherever_the_object_has_them() {

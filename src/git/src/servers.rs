@@ -7,6 +7,7 @@ use std::net::SocketAddr;
 use super::Source;
 use super::egress::REFUSED;
 use super::error::Fault;
+use mainstay_object::egress::EgressPolicy;
 
 /// The message for a host that a confined namespace may not connect to. It reveals nothing about the address.
 const CONFINED: &str = "the host is not found, or has an address of the cluster, of the machine or of a private network, to which the \
@@ -28,6 +29,11 @@ impl Source {
             Fault::Confined { why: REFUSED } => CONFINED.to_owned(),
             fault => fault.to_string(),
         })
+    }
+
+    /// Returns the egress rules of all namespaces.
+    pub fn egress_policy(&self) -> &EgressPolicy {
+        &self.inner.settings.egress
     }
 
     /// Returns whether local addresses are allowed, as on a developer's machine.

@@ -3,35 +3,41 @@
 //!
 //! Invariant: the objects of a GitSync with a remote cluster are never looked up in the GitSync's own cluster.
 
-use std::net::SocketAddr;
 use std::sync::Arc;
 
 use tokio_util::sync::CancellationToken;
 
-use super::clusters::{Begun, SecretKey};
+use super::clusters::{Begun, SecretKey, unreached};
 use super::context::Context;
 use super::outcome::{Refused, is_usable};
 use super::whereabouts::{parsed, plain_http, wrong};
 use mainstay_api::GitSync;
 use mainstay_cluster::liveness::Liveness;
 use mainstay_cluster::secrets::{Known, Purpose};
-use mainstay_cluster::{Addresses, Cluster, Error, Kubeconfig};
+use mainstay_cluster::{AllowedAddresses, Cluster, Error, Kubeconfig};
 use mainstay_engine::apply::Writer;
 use mainstay_object::Owner;
-use mainstay_object::egress::{Egress, EgressPolicy};
+use mainstay_object::egress::Egress;
 use mainstay_object::failure::chain;
 
 /// Returns the context of the remote cluster in the Secret's current kubeconfig; `None` if the objects are in the
-/// cluster of the GitSync.
+/// cluster of the GitSync. `egress` are the addresses that may be connected to.
 ///
 /// # Errors
 ///
-/// The Secret may not be read or cannot be used, or the remote cluster does not respond.
-pub(super) async fn abroad(context: &Context, sync: &GitSync) -> Result<Option<Arc<Context>>, Refused> {
-    let Some((of, by)) = kubeconfig(&context.home, sync).await? else { return Ok(None) };
-    let owner = Owner::git_sync(&of.namespace, sync.metadata.name.as_deref().unwrap_or_default());
-    let engine = context.engine(&owner, &of, &by).await?;
-    Ok(Some(Arc::clone(&engine.context)))
+/// The Secret may not be read or cannot be used, its server is refused, or the remote cluster does not respond. The
+/// message names the GitSync, because a command may read several.
+pub(super) async fn abroad(context: &Context, sync: &GitSync, egress: Egress) -> Result<Option<Arc<Context>>, Refused> {
+    let text = |text: &Option<String>| text.clone().unwrap_or_default();
+    let owner = Owner::git_sync(&text(&sync.metadata.namespace), &text(&sync.metadata.name));
+    let found = async {
+        let Some((of, by)) = kubeconfig(&context.home, sync).await? else { return Ok(None) };
+        let engine = context.engine(&owner, &of, &by, AllowedAddresses::of_system(egress)).await?;
+        Ok::<_, Refused>(Some(Arc::clone(&engine.context)))
+    };
+    found
+        .await
+        .map_err(|refused| Refused { message: format!("GitSync {}: {}", owner.resource(), refused.message), ..refused })
 }
 
 /// Returns the kubeconfig in the Secret of a GitSync; `None` if the GitSync references no Secret.
@@ -80,59 +86,15 @@ pub struct Abroad {
 ///
 /// The Secret may not be read or cannot be used, its server is refused, or the remote cluster does not respond.
 pub async fn other_cluster(home: &Cluster, sync: &GitSync, egress: Egress) -> Result<Option<Abroad>, Unreached> {
-    let Some((_, by)) = kubeconfig(home, sync).await? else { return Ok(None) };
-    let addresses: Addresses = Arc::new(move |host, port| {
-        Box::pin(async move {
-            // Connections to remote clusters use no proxy, so the policy needs no names of proxies.
-            if let Some(refusal) = EgressPolicy::default().refusal_of_host(egress, &host) {
-                return Err(refusal.to_string());
-            }
-            let found = tokio::net::lookup_host((host.as_str(), port)).await;
-            let found = found.map_err(|error| format!("the name {host} is not found ({error})"))?;
-            permitted(found.collect(), egress)
-        })
-    });
-    let cluster = Cluster::remote(&by, addresses).await?;
-    let (id, own) = (cluster.id().await?, home.id().await?);
+    let Some((of, by)) = kubeconfig(home, sync).await? else { return Ok(None) };
+    let refused = |error: Error| unreached(&of, &error);
+    let cluster = Cluster::remote(&by, AllowedAddresses::of_system(egress)).await.map_err(refused)?;
+    let (id, own) = (cluster.id().await.map_err(refused)?, home.id().await?);
     Ok(Some(Abroad { cluster, home: (id != own).then_some(own) }))
-}
-
-/// Returns the permitted addresses of a host. The error is the reason why none is permitted.
-fn permitted(found: Vec<SocketAddr>, egress: Egress) -> Result<Vec<SocketAddr>, String> {
-    let policy = EgressPolicy::default();
-    let refusal = |address: &SocketAddr| policy.refusal(egress, address.ip());
-    let refused = found.iter().find_map(refusal);
-    let permitted: Vec<SocketAddr> = found.into_iter().filter(|address| refusal(address).is_none()).collect();
-    match refused {
-        Some(refusal) if permitted.is_empty() => Err(refusal.to_string()),
-        _ => Ok(permitted),
-    }
 }
 
 /// A writer for dry runs, whose writes are not followed up.
 pub(super) fn unfollowed(cluster: Cluster) -> Begun {
     let writer = Writer::for_dry_runs(cluster, Liveness::default().component("dry runs"));
     Begun { writer, running: Box::new(()), over: CancellationToken::new() }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use mainstay_object::egress::EgressRefusal;
-
-    #[test]
-    fn a_name_with_addresses_of_the_machine_has_only_its_other_addresses() {
-        let found = |addresses: &[&str], egress| {
-            permitted(addresses.iter().map(|address| address.parse().unwrap()).collect(), egress)
-        };
-        let (local, far) = ("127.0.0.1:443", "10.0.0.1:443");
-        assert_eq!(found(&[local, far], Egress::OffMachine), Ok(vec![far.parse().unwrap()]));
-        assert_eq!(found(&[local, "[::1]:443"], Egress::OffMachine), Err(EgressRefusal::Machine.to_string()));
-        assert_eq!(found(&[local], Egress::Unrestricted), Ok(vec![local.parse().unwrap()]));
-        for egress in [Egress::OffMachine, Egress::Unrestricted] {
-            for metadata in ["169.254.169.254:80", "[fe80::1]:80"] {
-                assert_eq!(found(&[metadata], egress), Err(EgressRefusal::Metadata.to_string()), "{metadata}");
-            }
-        }
-    }
 }

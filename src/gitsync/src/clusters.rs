@@ -22,11 +22,11 @@ use tokio_util::sync::CancellationToken;
 use super::outcome::Refused;
 use super::registry::Registry;
 use mainstay_api::conditions::Reason;
-use mainstay_cluster::{Addresses, Cause, Cluster, Error, Kubeconfig};
+use mainstay_cluster::{AllowedAddresses, Cause, Cluster, Error, Kubeconfig};
 use mainstay_engine::apply::Writer;
 use mainstay_engine::managed::Part;
-use mainstay_git::Source;
 use mainstay_object::Owner;
+use mainstay_object::egress::EgressRefusal;
 use mainstay_object::failure::{Class, chain};
 
 /// Memory of a cluster's caches and its few connections, in bytes.
@@ -90,7 +90,8 @@ impl<C> Default for Slot<C> {
 /// The agent's own cluster, from which it connects to remote clusters.
 pub(super) struct Home<'a> {
     pub(super) cluster: &'a Cluster,
-    pub(super) source: &'a Source,
+    /// The addresses that the kubeconfig may lead to.
+    pub(super) addresses: AllowedAddresses,
     pub(super) writer: &'a Writer,
     pub(super) registry: &'a Arc<Registry>,
 }
@@ -233,12 +234,7 @@ impl<C> Clusters<C> {
         (owner, of, by): (&Owner, &SecretKey, &Arc<Kubeconfig>),
         before: Option<Arc<Engine<C>>>,
     ) -> Result<Arc<Engine<C>>, Refused> {
-        let source = home.source.for_namespace(&of.namespace);
-        let addresses: Addresses = Arc::new(move |host, port| {
-            let source = source.clone();
-            Box::pin(async move { source.addresses(&host, port).await })
-        });
-        let cluster = Cluster::remote(by, addresses).await.map_err(|error| unreached(of, &error))?;
+        let cluster = Cluster::remote(by, home.addresses.clone()).await.map_err(|error| unreached(of, &error))?;
         let id = cluster.id().await.map_err(|error| unreached(of, &error))?;
         if let Some(engine) = before.filter(|engine| engine.id() == id) {
             engine.cluster.take_connection_of(&cluster);
@@ -297,9 +293,23 @@ pub(super) fn unreached(of: &SecretKey, error: &Error) -> Refused {
             (Class::Denied, format!("the credentials in Secret {name} (spec.kubeConfig) are not sufficient: {needed}"))
         }
         _ => {
-            let why = chain(error);
+            let refusal = error.refused_address();
+            let why = refusal.map_or_else(|| chain(error), |refusal| format!("{refusal}; {}", remedy(refusal)));
             (Class::NotReady, format!("the cluster of Secret {name} (spec.kubeConfig) cannot be reached: {why}"))
         }
     };
     Refused { class, reason: Reason::ClusterUnavailable, message, retry_after: error.retry_after() }
+}
+
+/// Returns the remedy for a refused address.
+fn remedy(refusal: EgressRefusal) -> &'static str {
+    match refusal {
+        EgressRefusal::Machine => {
+            "write an address into the kubeconfig of the Secret at which other machines reach the API server; a command with the \
+             kubeconfig of `mainstay dev` may connect to this machine"
+        }
+        EgressRefusal::Metadata | EgressRefusal::Internal => {
+            "write another address of the API server into the kubeconfig of the Secret"
+        }
+    }
 }

@@ -20,7 +20,7 @@ use super::urgency::ShowTurns;
 use mainstay_api::GitSync;
 use mainstay_cluster::liveness::Component;
 use mainstay_cluster::secrets::Secrets;
-use mainstay_cluster::{Cluster, Kind, Kubeconfig, Regarding, ServiceAccount};
+use mainstay_cluster::{Addresses, AllowedAddresses, Cluster, Kind, Kubeconfig, Regarding, ServiceAccount};
 use mainstay_engine::apply::{Announcement, Writer};
 use mainstay_engine::notification::Message;
 use mainstay_engine::prevention::Prevention;
@@ -198,7 +198,18 @@ impl Context {
         }
     }
 
-    /// Returns the cluster of the current kubeconfig in a Secret.
+    /// Returns the addresses that kubeconfigs in Secrets of a namespace may lead to, by the agent's egress rules.
+    pub(super) fn addresses(&self, namespace: &str) -> AllowedAddresses {
+        let source = self.source.for_namespace(namespace);
+        let (egress, policy) = (source.egress(namespace), source.egress_policy().clone());
+        let look_up: Addresses = Arc::new(move |host, port| {
+            let source = source.clone();
+            Box::pin(async move { source.addresses(&host, port).await })
+        });
+        AllowedAddresses::new(egress, policy, look_up)
+    }
+
+    /// Returns the cluster of the current kubeconfig in a Secret. A new connection uses only these addresses.
     ///
     /// # Errors
     ///
@@ -208,8 +219,9 @@ impl Context {
         owner: &Owner,
         of: &SecretKey,
         by: &Arc<Kubeconfig>,
+        addresses: AllowedAddresses,
     ) -> Result<Arc<Engine<Self>>, Refused> {
-        let home = Home { cluster: &self.home, source: &self.source, writer: &self.writer, registry: &self.registry };
+        let home = Home { cluster: &self.home, addresses, writer: &self.writer, registry: &self.registry };
         let shared = |writer, registry, place| self.elsewhere(writer, registry, Some(place));
         self.clusters.engine(&home, shared, (owner, of, by)).await
     }

@@ -43,13 +43,13 @@ impl Task {
         let Some((of, by)) = self.kubeconfig.of(&home.secrets, sync, plain).await? else {
             return self.go_home(sync).await;
         };
-        let mut engine = home.engine(&self.owner, &of, &by).await?;
+        let mut engine = home.engine(&self.owner, &of, &by, home.addresses(&of.namespace)).await?;
         if engine.cluster.is_in_trouble() {
             let id = engine.cluster.id().await.map_err(|error| unreached(&of, &error))?;
             if id != engine.id() {
                 // The same address and credentials may reach a different cluster now.
                 engine.retire();
-                engine = home.engine(&self.owner, &of, &by).await?;
+                engine = home.engine(&self.owner, &of, &by, home.addresses(&of.namespace)).await?;
             }
         }
         self.go_to(sync, engine).await

@@ -46,6 +46,7 @@ use mainstay_engine::managed::{Appliers, Desired, History, Policy};
 use mainstay_git::{Reference, Remote, Repositories, Source};
 use mainstay_manifest::Decryption;
 use mainstay_manifest::render::{Helm, Kustomize, Words};
+use mainstay_object::egress::Egress;
 use mainstay_object::failure::chain;
 use mainstay_object::{Key, Owner};
 
@@ -129,7 +130,8 @@ impl From<mainstay_git::Error> for NoPreview {
 }
 
 impl Preview {
-    /// Creates the preview of a GitSync and reads the values of its variables.
+    /// Creates the preview of a GitSync and reads the values of its variables. `egress` are the addresses that the
+    /// kubeconfig of a remote cluster may lead to.
     ///
     /// # Errors
     ///
@@ -139,6 +141,7 @@ impl Preview {
         source: Source,
         renderers: (Kustomize, Helm),
         sync: GitSync,
+        egress: Egress,
     ) -> Result<Self, NoPreview> {
         let text = |text: &Option<String>| text.clone().unwrap_or_default();
         let (namespace, name) = (text(&sync.metadata.namespace), text(&sync.metadata.name));
@@ -174,7 +177,7 @@ impl Preview {
             |_| {},
             unfollowed,
         );
-        let context = match abroad(&context, &sync).await? {
+        let context = match abroad(&context, &sync, egress).await? {
             Some(other) => other,
             None => Arc::new(context),
         };

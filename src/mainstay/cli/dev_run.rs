@@ -32,7 +32,7 @@ impl DevRun {
         extension.and_then(|value| serde_json::from_value(value).ok()).unwrap_or_default()
     }
 
-    /// Returns the addresses in the cluster that a page may connect to. The servers of `mainstay dev` are on this machine,
+    /// Returns the addresses in the cluster that a command or a page may connect to. The servers of `mainstay dev` are on this machine,
     /// and its cluster belongs to this user.
     pub(super) fn egress(&self) -> Egress {
         if self.repository.is_some() { Egress::Unrestricted } else { Egress::OffMachine }

@@ -18,7 +18,7 @@ use super::{
     syncs,
 };
 use mainstay_api::{GitSync, GitSyncStatus, conditions, git_sync::Drifted};
-use mainstay_object::printable;
+use mainstay_object::{hide_changed_logins, hide_logins_in, printable};
 
 /// Arguments of `diff`.
 #[derive(clap::Args, Debug)]
@@ -66,10 +66,12 @@ fn unknown(status: &GitSyncStatus) -> Option<&str> {
 
 fn facts(sync: &GitSync) -> Value {
     let status = sync.status.clone().unwrap_or_default();
-    json!({
+    let mut facts = json!({
         "namespace": sync.metadata.namespace, "name": sync.metadata.name, "commit": status.applied_commit,
         "unknown": unknown(&status), "driftedObjects": status.drifted_objects, "drifted": status.drifted,
-    })
+    });
+    hide_logins_in(&mut facts);
+    facts
 }
 
 fn text(sync: &GitSync, now: Timestamp) -> String {
@@ -101,11 +103,8 @@ fn hunk(drifted: &Drifted, now: Timestamp) -> String {
         lines.push("+ the whole object".to_owned());
     }
     for change in &drifted.changes {
-        lines.extend([
-            format!("  {}", change.field),
-            format!("-   {}", change.found),
-            format!("+   {}", change.restored),
-        ]);
+        let (found, restored) = hide_changed_logins(&change.found, &change.restored);
+        lines.extend([format!("  {}", change.field), format!("-   {found}"), format!("+   {restored}")]);
     }
     let is_listed = |field: &&String| drifted.changes.iter().any(|change| change.field == **field);
     let without_values = drifted.fields.iter().filter(|field| !drifted.is_absent() && !is_listed(field));
@@ -135,6 +134,20 @@ mod tests {
         let sync = sync(status);
         let now = "2030-01-01T00:05:00Z".parse().unwrap();
         assert_eq!((text(&sync, now).as_str(), is_known_to_be_equal(&sync)), (expected, is_equal));
+    }
+
+    #[test]
+    fn shows_no_login_of_a_url() {
+        let change =
+            json!({ "field": "spec.url", "found": "\"https://a:hunter2@h\"", "restored": "\"https://b:hunter2@h\"" });
+        let sync = sync(json!({
+            "driftedObjects": 1, "conditions": drifted("True", ""),
+            "drifted": [{ "object": "ConfigMap shop/a", "fields": ["spec.url"], "who": "kubectl", "since": "2030-01-01T00:00:00Z",
+                          "reason": "Report", "changes": [change] }],
+        }));
+        let text = text(&sync, "2030-01-01T00:05:00Z".parse().unwrap());
+        assert!(text.contains("-   \"https://(hidden-before)@h\""), "{text}");
+        assert!(!text.contains("hunter2") && !facts(&sync).to_string().contains("hunter2"), "{text}");
     }
 
     #[test]

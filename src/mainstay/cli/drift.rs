@@ -4,8 +4,8 @@ use jiff::Timestamp;
 
 use super::syncs::ago;
 use mainstay_api::GitSyncStatus;
-use mainstay_api::git_sync::{DriftReason, Drifted, UNKNOWN};
-use mainstay_object::printable;
+use mainstay_api::git_sync::{Change, DriftReason, Drifted, UNKNOWN};
+use mainstay_object::{hide_changed_logins, printable};
 
 /// Returns the number of drifted objects as a suffix for a list of other counts.
 pub(super) fn count(status: &GitSyncStatus) -> String {
@@ -21,10 +21,16 @@ pub(super) fn row(drifted: &Drifted, now: Timestamp) -> String {
     };
     let text = format!("{}{what}, {}", drifted.object, circumstances(drifted, now));
     let changes = drifted.changes.iter();
-    let changes = changes.map(|change| format!("{}: {} → {}", change.field, change.found, change.restored));
+    let changes = changes.map(change);
     // Names of fields may contain line breaks.
     let lines = std::iter::once(text).chain(changes).map(|line| printable(&line).into_owned());
     lines.collect::<Vec<_>>().join("\n      ")
+}
+
+/// Returns a changed field with both values, without the logins of URLs.
+pub(super) fn change(change: &Change) -> String {
+    let (found, restored) = hide_changed_logins(&change.found, &change.restored);
+    format!("{}: {found} → {restored}", change.field)
 }
 
 /// Returns how long an object has drifted, who changed it, why it was not reverted, and when the next attempt is.

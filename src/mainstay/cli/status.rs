@@ -297,7 +297,7 @@ fn reverts(status: &GitSyncStatus, now: jiff::Timestamp) -> String {
                 text.push_str(&format!("changed {}: {}", revert.object, revert.fields.join(", ")));
             }
             for change in &revert.changes {
-                text.push_str(&format!("\n      {}: {} → {}", change.field, change.found, change.restored));
+                text.push_str(&format!("\n      {}", drift::change(change)));
             }
             text
         }),

@@ -26,7 +26,6 @@ use super::{
 };
 use mainstay_api::GitSync;
 use mainstay_cluster::Cluster;
-use mainstay_object::egress::Egress;
 
 /// Maximum memory of the objects of a tree on a web page, and of all trees of the command, in bytes.
 const OF_PAGE: usize = 4 << 20;
@@ -51,8 +50,7 @@ pub(super) async fn run(arguments: &Arguments) -> Result<Exit, Error> {
     let cluster = arguments.connection.connection.connect().await?;
     let kind = own_kind::<GitSync>(&cluster).await?;
     let selection = arguments.connection.selection(&cluster, arguments.name.as_deref());
-    // Like `mainstay diff`, the command may connect to every server that its user can reach, except for metadata services.
-    let remote_clusters = RemoteClusters::Read(Egress::Unrestricted);
+    let remote_clusters = RemoteClusters::Read(arguments.connection.connection.dev_run().egress());
     let extent = Extent { with_children: !arguments.no_children, remote_clusters, bytes: OF_COMMAND };
     let mut forest = Forest::new(&cluster, extent);
     let mut trees = Vec::new();

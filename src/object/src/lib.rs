@@ -13,7 +13,7 @@
 //! - [`syntax`]: the syntax of names and labels; [`Selector`]: a label selector
 //! - [`Pointer`]: a JSON pointer, the path of a field
 //! - [`pattern_problem`]: why a regular expression is refused, with its position
-//! - [`Mask`]: hides secret values in two states of an object
+//! - [`hide_logins`]: hides the logins of URLs; [`Mask`]: hides secret values in two states of an object
 //! - [`redact_server_text`]: removes values from a server's message
 //! - [`expression`]: expressions (CEL) that users write for health and dependencies, at a bounded cost
 //! - [`egress`]: the addresses to which connections are allowed if the target comes from an object
@@ -38,6 +38,7 @@ pub mod failure;
 pub mod fuzz;
 mod health;
 mod key;
+mod logins;
 mod mask;
 pub mod names;
 mod order;
@@ -60,6 +61,7 @@ pub use digest::{Digest, ParseDigestError};
 pub use ended::{Ended, can_end, ended};
 pub use health::{Health, health, health_of, is_established, is_event_subscriber, unsettled};
 pub use key::{Identity, Key, Names, split_api_version};
+pub use logins::{hide_changed_logins, hide_logins, hide_logins_in};
 pub use mask::Mask;
 pub use order::{Stage, prune_order, stage};
 pub use owner::{NamespacedName, Owner};

@@ -3,6 +3,7 @@
 //! Invariant: a confidential object keeps only `apiVersion`, `kind`, `type`, name and namespace.
 //! Invariant: in any other object, every value is hidden that is or contains a known value of a Secret. The annotation
 //! in which `kubectl apply` keeps a copy of the object is hidden, too.
+//! Invariant: no login of a URL is shown.
 //! Invariant: a replacement reveals only whether the value is the same on both sides.
 //!
 //! Not here: which objects are confidential, and the origin of known values.
@@ -10,6 +11,8 @@
 use std::collections::BTreeSet;
 
 use serde_json::{Map, Value};
+
+use super::logins::{hide_changed_logins, hide_logins, hide_logins_in};
 
 /// The annotation with the copy of the object that `kubectl apply` keeps.
 const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
@@ -38,13 +41,13 @@ impl Mask<'_> {
         self.pair(&mut Vec::new(), before, after)
     }
 
-    /// Returns a text without known values of Secrets.
+    /// Returns a text without known values of Secrets and without logins of URLs.
     pub fn text(&self, text: &str) -> String {
         let mut shown = text.to_owned();
         for secret in self.secrets.iter().filter(|secret| secret.len() >= FOUND_WITHIN) {
             shown = shown.replace(secret.as_str(), MASKED);
         }
-        shown
+        hide_logins(&shown).into_owned()
     }
 
     fn pair<'v>(&self, path: &mut Vec<&'v str>, before: Option<&'v Value>, after: Option<&'v Value>) -> Pair {
@@ -104,15 +107,16 @@ impl Mask<'_> {
     fn scalars(&self, path: &[&str], before: Option<&Value>, after: Option<&Value>) -> Pair {
         let is_hidden = self.hides(path);
         let is_other = before.is_some() && after.is_some() && before != after;
-        let one = |value: Option<&Value>, other: &str| {
+        let one = |value: Option<&Value>, shown: Option<Value>, other: &str| {
             let value = value?;
-            Some(match is_hidden || self.holds_secret(value) {
-                false => value.clone(),
-                true if is_other => other.into(),
-                true => MASKED.into(),
-            })
+            if is_hidden || self.holds_secret(value) {
+                Some(if is_other { other.into() } else { MASKED.into() })
+            } else {
+                shown
+            }
         };
-        (one(before, BEFORE), one(after, AFTER))
+        let (left, right) = without_logins(before, after);
+        (one(before, left, BEFORE), one(after, right, AFTER))
     }
 
     /// Returns whether every value at this path is hidden.
@@ -134,6 +138,20 @@ impl Mask<'_> {
         };
         self.secrets.iter().any(is_in)
     }
+}
+
+/// Returns two values without the logins of URLs. A change of a login is visible.
+fn without_logins(before: Option<&Value>, after: Option<&Value>) -> Pair {
+    if let (Some(Value::String(before)), Some(Value::String(after))) = (before, after) {
+        let (before, after) = hide_changed_logins(before, after);
+        return (Some(before.into()), Some(after.into()));
+    }
+    let shown = |value: Option<&Value>| {
+        let mut value = value?.clone();
+        hide_logins_in(&mut value);
+        Some(value)
+    };
+    (shown(before), shown(after))
 }
 
 #[cfg(test)]
@@ -180,6 +198,17 @@ mod tests {
             (before, after),
             (json!({"a": BEFORE, "b": [1], "c": "13"}), json!({"a": 4, "b": {"c": MASKED}, "c": "13"}))
         );
+    }
+
+    #[test]
+    fn logins_of_urls_are_hidden_and_their_change_is_visible() {
+        let of = |login: &str| json!({"a": format!("https://{login}@host"), "b": "https://u:p@host"});
+        let (before, after) = check(false, of("u:one"), of("u:two"));
+        assert_eq!(before, json!({"a": "https://(hidden-before)@host", "b": "https://(hidden)@host"}));
+        assert_eq!(after, json!({"a": "https://(hidden-after)@host", "b": "https://(hidden)@host"}));
+        let mask = Mask { is_confidential: false, secrets: &[] };
+        assert_eq!(mask.apply(Some(&of("u:one")), None).0.unwrap()["a"], "https://(hidden)@host");
+        assert_eq!(mask.text("no https://u:p@host"), "no https://(hidden)@host");
     }
 
     #[test]

@@ -54,10 +54,12 @@ impl Program {
     /// Marks the cluster as that of a `mainstay dev` which follows this repository.
     pub fn set_dev_run(&self, repository: &Path) {
         let config = self.home.path().join("config");
-        let text = fs::read_to_string(&config).unwrap();
-        let (before, after) = text.rsplit_once("context: {").unwrap();
+        let mut whole: Value = serde_yaml::from_str(&fs::read_to_string(&config).unwrap()).unwrap();
         let run = serde_json::json!([{"name": "mainstay-dev", "extension": {"repository": repository}}]);
-        fs::write(config, format!("{before}context: {{extensions: {run}, {after}")).unwrap();
+        for context in whole["contexts"].as_array_mut().unwrap() {
+            context["context"]["extensions"] = run.clone();
+        }
+        fs::write(config, serde_yaml::to_string(&whole).unwrap()).unwrap();
     }
 
     fn command(&self, arguments: &[&str]) -> Command {

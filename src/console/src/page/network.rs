@@ -10,6 +10,7 @@ use maud::{Markup, html};
 use super::facts::address as host;
 use super::parts;
 use crate::address;
+use crate::facts::Address;
 use crate::network::{Arrivals, Behind, Endpoint, Flow, Picture, Policy, Service, Target};
 use crate::text::{SHORT, plain};
 use mainstay_object::{Key, counted};
@@ -139,7 +140,7 @@ fn arrivals(one: &Arrivals<'_>, target: &Target<'_>) -> Markup {
             ul.ways {
                 @for (way, wrong) in ways {
                     li {
-                        @if let Some(one) = &way.host { (host(one)) " " }
+                        @if let Some(one) = &way.host { (host_of(one, &way.requests)) " " }
                         @if way.requests.is_empty() { "all requests" } @else { code { (way.requests) } }
                         @if let Some(wrong) = wrong { div { (problem(wrong)) } }
                     }
@@ -148,6 +149,19 @@ fn arrivals(one: &Arrivals<'_>, target: &Target<'_>) -> Markup {
             @if route.more > 0 { p.quiet { (counted(route.more, "path")) " of this route are not shown" } }
             @if needs_grant { p.quiet { "needs a ReferenceGrant in " (plain(to.unwrap_or_default(), SHORT)) } }
         }
+    }
+}
+
+/// Returns the host of a way. Its link opens the path of the way. With a path that may be a pattern, the host is no link.
+fn host_of(one: &Address, requests: &str) -> Markup {
+    let is_plain = |path: &str| path.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"/-._~".contains(&byte));
+    let path = requests.split(' ').next().unwrap_or_default();
+    match one {
+        Address::Web { host: name, url } if is_plain(path) && path.starts_with('/') => {
+            host(&Address::Web { host: name.clone(), url: format!("{}{path}", url.trim_end_matches('/')) })
+        }
+        Address::Web { host: name, .. } if path.starts_with('/') => host(&Address::Text(name.clone())),
+        _ => host(one),
     }
 }
 
@@ -275,7 +289,7 @@ mod tests {
         let text = page(&all, None);
         for part in [
             "<li class=\"flow broken\" aria-label=\"Traffic to Service shop/web\">",
-            "<a href=\"http://shop.example.com/\" rel=\"noopener noreferrer\">shop.example.com</a>",
+            "<a href=\"http://shop.example.com/a\" rel=\"noopener noreferrer\">shop.example.com</a>",
             "<code>/a</code>",
             "port 81 is not a port of the Service",
             "LoadBalancer, <code>10.1.0.1</code>",
@@ -293,6 +307,23 @@ mod tests {
         assert!(!text.contains("style=") && !text.contains("<script>"), "{text}");
         let unread = page(&all, Some(Listed::Slices));
         assert!(unread.contains("Not all endpoints are known: you may not."), "{unread}");
+    }
+
+    #[test]
+    fn the_link_of_a_host_opens_the_path_of_its_way() {
+        let web = Address::Web { host: "a.example".to_owned(), url: "https://a.example/".to_owned() };
+        let href = |requests: &str| {
+            let text = host_of(&web, requests).into_string();
+            assert!(text.contains("a.example"), "{text}");
+            text.split("href=\"").nth(1).and_then(|rest| rest.split('"').next()).map(str::to_owned)
+        };
+        assert_eq!(href("/shop/v1.2").as_deref(), Some("https://a.example/shop/v1.2"));
+        assert_eq!(href("/shop (Exact)").as_deref(), Some("https://a.example/shop"));
+        assert_eq!(href("/").as_deref(), Some("https://a.example/"));
+        assert_eq!(href("10 %").as_deref(), Some("https://a.example/"));
+        for pattern in ["/shop(/|$)(.*) (ImplementationSpecific)", "/*", "/a\"b", "/a?b", "/a, /b"] {
+            assert_eq!(href(pattern), None, "{pattern}");
+        }
     }
 
     #[test]

@@ -235,24 +235,27 @@ fn created(live: &Value, now: Timestamp) -> Markup {
 fn documents(page: &ObjectPage<'_>) -> Markup {
     let ObjectPage { key, live, trace, .. } = page;
     let part = trace.as_ref().ok().and_then(|trace| trace.manager.as_ref()?.part.as_ref());
+    let (wanted, found) = (part.map(|part| yaml(key, &part.wanted)), live.map(|live| yaml(key, live)));
+    let has_login = [&wanted, &found].into_iter().flatten().any(|text| text.contains("(hidden)@"));
     html! {
         @if key.is("", "Secret") { p.note { "The values of a Secret are never shown." } }
+        @if has_login { p.note { "The logins of URLs are never shown. Replace " code { "(hidden)" } " before you apply a copy." } }
         div.pair {
-            @if let Some(part) = part {
+            @if let Some((part, wanted)) = part.zip(wanted) {
                 section aria-labelledby="desired" {
                     h2 #desired { "Desired YAML" }
                     p.quiet { "The fields that the manifest sets, as the API server holds them. A drifted field has the value of the repository." }
                     @if !part.unknown.is_empty() {
                         p.note { "The value in the repository is unknown for: " (plain(&part.unknown.join(", "), MESSAGE)) }
                     }
-                    pre tabindex="0" aria-label="YAML of the repository" data-copy="the YAML of the repository" { (yaml(key, &part.wanted)) }
+                    pre tabindex="0" aria-label="YAML of the repository" data-copy="the YAML of the repository" { (wanted) }
                 }
             }
-            @if let Some(live) = live {
+            @if let Some(found) = found {
                 section aria-labelledby="yaml" {
                     h2 #yaml { "Live YAML" }
                     p.quiet { "The object in the cluster, without its field managers." }
-                    pre tabindex="0" aria-label="YAML of the object" data-copy="the YAML of the object" { (yaml(key, live)) }
+                    pre tabindex="0" aria-label="YAML of the object" data-copy="the YAML of the object" { (found) }
                 }
             }
         }

@@ -10,7 +10,7 @@ use crate::command::Command;
 use crate::difference::{Side, difference as lines};
 use crate::edits::{Edit, End, of_status};
 use crate::row::conditions_of;
-use crate::shown::yaml;
+use crate::shown::changed_yaml;
 use crate::text::{MESSAGE, SHORT, ago, plain, short_id};
 use crate::trace::{FieldManager, Manager, Trace};
 use mainstay_object::Key;
@@ -133,7 +133,8 @@ pub(super) fn edit_of(edit: &Edit, now: Timestamp, is_short: bool) -> Markup {
 /// Returns the lines that differ; `None` if there are none.
 fn changed_lines(key: &Key, manager: &Manager) -> Option<Markup> {
     let part = manager.part.as_ref()?;
-    let all = lines(&yaml(key, &part.found), &yaml(key, &part.wanted));
+    let (found, wanted) = changed_yaml(key, &part.found, &part.wanted);
+    let all = lines(&found, &wanted);
     let shown = html! {
         p.quiet { span.bad { "− in the cluster" } ", " span.good { "+ in the repository" } }
         (lines_of(&all, "Difference as YAML"))

@@ -19,7 +19,7 @@ use super::autoscaler::is_at_zero;
 use super::fields::{Fields, REPLICAS, applied_by, entries, readable};
 use super::unions;
 use mainstay_api::names::{ANNOTATION_PREFIX, MANAGER};
-use mainstay_object::Digest;
+use mainstay_object::{Digest, hide_logins_in};
 
 /// Maximum length of a quoted value, in bytes.
 const LONGEST_VALUE: usize = 200;
@@ -206,9 +206,13 @@ fn quote(leaf: &Leaf) -> String {
     }
 }
 
-/// Returns a value as compact JSON cut to 200 bytes, or `absent`.
+/// Returns a value as compact JSON cut to 200 bytes, or `absent`. Logins of URLs are hidden, because users who may not read
+/// the object may read the status.
 pub(crate) fn quoted(value: Option<&Value>) -> String {
-    value.map_or_else(|| "absent".to_owned(), |value| shortened(value.to_string()))
+    let Some(value) = value else { return "absent".to_owned() };
+    let mut shown = value.clone();
+    hide_logins_in(&mut shown);
+    shortened(shown.to_string())
 }
 
 fn shortened(text: String) -> String {

@@ -13,6 +13,7 @@ use crate::cli::{
     table::Table,
 };
 use mainstay_cluster::{Cluster, Kind, LabelSelector, Printed, Selection};
+use mainstay_object::{hide_logins, hide_logins_in};
 
 /// The result: rows of the API server, or whole objects.
 #[derive(Clone, Debug)]
@@ -134,7 +135,7 @@ impl Query<'_> {
         Ok((all, missing))
     }
 
-    /// Reads the objects without `managedFields`, like kubectl. Also returns the message for an object that does not
+    /// Reads the objects as they are printed. Also returns the message for an object that does not
     /// exist, if there is one.
     pub(super) async fn read(&self) -> Result<(Vec<Value>, Option<String>), Error> {
         let (mut all, mut missing) = (Vec::new(), None);
@@ -148,14 +149,15 @@ impl Query<'_> {
             }
         }
         for object in &mut all {
-            without_managers(object);
+            as_printed(object);
         }
         Ok((all, missing))
     }
 }
 
-/// Removes `managedFields`, like kubectl.
-pub(super) fn without_managers(object: &mut Value) {
+/// Removes `managedFields`, like kubectl, and hides the logins of URLs.
+pub(super) fn as_printed(object: &mut Value) {
+    hide_logins_in(object);
     if let Some(metadata) = object["metadata"].as_object_mut() {
         metadata.remove("managedFields");
     }
@@ -171,8 +173,10 @@ fn text(printed: &Printed, prefix: Option<&str>, layout: Layout) -> String {
     let heading: Vec<String> = namespace("NAMESPACE").into_iter().chain(heading).collect();
     let mut table = Table::new(&heading.iter().map(String::as_str).collect::<Vec<_>>());
     for row in &printed.rows {
-        let mut cells: Vec<String> =
-            shown.iter().map(|&column| row.cells.get(column).cloned().unwrap_or_default()).collect();
+        let mut cells: Vec<String> = shown
+            .iter()
+            .map(|&column| row.cells.get(column).map_or_else(String::new, |cell| hide_logins(cell).into_owned()))
+            .collect();
         if format == Format::Text {
             shorten(&mut cells);
         }
@@ -240,6 +244,26 @@ mod tests {
         assert!(wide.starts_with("NAMESPACE   NAME "), "{wide}");
         assert!(wide.contains("gitsync.mainstay.dev/shop   True ") && wide.contains(&message), "{wide}");
         assert!(wide.ends_with(&format!(" {COMMIT}\n")), "{wide}");
+    }
+
+    #[test]
+    fn prints_no_login_of_a_url() {
+        let url = "https://user:hunter2@host/shop";
+        let mut object = serde_json::json!({
+            "metadata": {"managedFields": [1], "annotations": {"copy": format!("{{\"url\":\"{url}\"}}")}}, "spec": {"url": url},
+        });
+        as_printed(&mut object);
+        assert_eq!(object["spec"]["url"], "https://(hidden)@host/shop");
+        assert!(
+            !object.to_string().contains("hunter2") && object["metadata"].get("managedFields").is_none(),
+            "{object}"
+        );
+        let printed = Printed {
+            columns: vec![PrintedColumn { name: "URL".to_owned(), priority: 0 }],
+            rows: vec![PrintedRow { namespace: None, name: "shop".to_owned(), cells: vec![url.to_owned()] }],
+        };
+        let layout = Layout { format: Format::Wide, places: Places::One, titles: true, width: None };
+        assert!(!text(&printed, None, layout).contains("hunter2"));
     }
 
     #[test]

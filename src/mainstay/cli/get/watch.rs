@@ -8,7 +8,7 @@ use std::ops::ControlFlow;
 use futures::StreamExt as _;
 use serde_json::Value;
 
-use super::query::{Form, Format, Layout, Output, Query, without_managers};
+use super::query::{Form, Format, Layout, Output, Query, as_printed};
 use crate::cli::{
     Error, Exit,
     output::{self, OutputArgument},
@@ -97,7 +97,7 @@ impl Printer<'_> {
             Self::Rows { query, layout, has_titles } => print_rows(query, *layout, has_titles, &objects).await,
             Self::Objects(form) => {
                 for mut object in objects {
-                    without_managers(&mut object);
+                    as_printed(&mut object);
                     let printed = print_object(form, &object)?;
                     if printed.is_break() {
                         return Ok(printed);

@@ -17,6 +17,7 @@ use mainstay_cluster::Cluster;
 use mainstay_git::{Expression, Remote};
 use mainstay_gitsync::{Preview, Revision};
 use mainstay_object::Owner;
+use mainstay_object::egress::Egress;
 use mainstay_object::failure::chain;
 
 /// Flags that compare something else than what the agent has found.
@@ -160,6 +161,11 @@ struct Comparison<'a> {
 }
 
 impl Comparison<'_> {
+    /// Returns the addresses that the kubeconfig of a remote cluster may lead to. A snapshot may be of any cluster.
+    fn egress(&self) -> Egress {
+        if self.wanted.is_offline() { Egress::OffMachine } else { self.run.egress() }
+    }
+
     async fn report(&self, sync: GitSync) -> Result<Report, Error> {
         let Self { cluster, wanted, notes, .. } = self;
         let git = Git::new(cluster).await?;
@@ -167,7 +173,8 @@ impl Comparison<'_> {
         let renderers = Preview::renderers(path.as_deref(), &git.scratch());
         let text = |text: &Option<String>| text.clone().unwrap_or_default();
         let owner = Owner::git_sync(&text(&sync.metadata.namespace), &text(&sync.metadata.name));
-        let mut preview = Preview::of(Cluster::clone(cluster), git.source.clone(), renderers, sync.clone()).await?;
+        let source = git.source.clone();
+        let mut preview = Preview::of(Cluster::clone(cluster), source, renderers, sync.clone(), self.egress()).await?;
         let (remote, reference, refused) = if let Some(directory) = &wanted.path {
             let (mut remote, reference) = git.work_tree(directory)?;
             remote.submodules = remote::has_submodules(cluster, &sync).await;

@@ -16,7 +16,7 @@ use crate::cli::{
 };
 use mainstay_api::{git_sync::UNKNOWN, names};
 use mainstay_engine::managed::fields::paths;
-use mainstay_object::{Health, health, printable};
+use mainstay_object::{Health, health, hide_logins_in, printable};
 
 /// Maximum number of other managers to print, and of fields of each manager.
 const NAMED: usize = 5;
@@ -116,14 +116,16 @@ pub(super) fn facts(trace: &Trace, next: &Next, moments: &[Moment], now: Timesta
         })
     });
     let others = trace.live.as_ref().map(others).unwrap_or_default();
-    json!({
+    let mut facts = json!({
         "object": object_name::facts(&trace.asked), "childOf": trace.owners.iter().map(object_name::facts).collect::<Vec<_>>(),
         "managedBy": manager, "exists": trace.live.is_some(), "health": words(trace),
         "applied": trace.live.as_ref().and_then(applied),
         "otherManagers": others.iter().map(|other| &other.manager).collect::<BTreeSet<_>>(),
         "otherFields": others.iter().map(Other::facts).collect::<Vec<_>>(),
         "notes": trace.notes, "timeline": timeline::facts(moments), "next": { "action": next.action, "text": next.text },
-    })
+    });
+    hide_logins_in(&mut facts);
+    facts
 }
 
 fn words(trace: &Trace) -> String {
