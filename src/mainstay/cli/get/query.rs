@@ -13,7 +13,7 @@ use crate::cli::{
     table::Table,
 };
 use mainstay_cluster::{Cluster, Kind, LabelSelector, Printed, Selection};
-use mainstay_object::{hide_logins, hide_logins_in};
+use mainstay_object::hide_logins;
 
 /// The result: rows of the API server, or whole objects.
 #[derive(Clone, Debug)]
@@ -155,9 +155,8 @@ impl Query<'_> {
     }
 }
 
-/// Removes `managedFields`, like kubectl, and hides the logins of URLs.
+/// Removes `managedFields`, like kubectl. The rest stays as it is, because a printed object may be applied again.
 pub(super) fn as_printed(object: &mut Value) {
-    hide_logins_in(object);
     if let Some(metadata) = object["metadata"].as_object_mut() {
         metadata.remove("managedFields");
     }
