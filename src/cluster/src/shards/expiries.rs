@@ -25,7 +25,7 @@ pub(crate) async fn follow_expiries(cluster: &Cluster, namespace: &str, seen: &S
         match shown.take(event, name_of) {
             Some(Delta::Listed(_, lease) | Delta::Changed(_, lease)) => seen.see_expired(&lease),
             Some(Delta::Failed(error)) => {
-                tracing::debug!(why = chain(&error), "the Leases of shards cannot be watched")
+                tracing::debug!(why = chain(&error), "the Leases of shards cannot be watched");
             }
             Some(Delta::Gone(..) | Delta::Unreadable(..) | Delta::Complete(_) | Delta::Resumed) | None => {}
         }
