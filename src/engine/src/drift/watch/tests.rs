@@ -90,6 +90,25 @@ async fn is_shown_while_the_watch_fails(cluster: Cluster, namespaces: &[&str]) {
 }
 
 #[tokio::test(start_paused = true)]
+async fn an_object_that_is_taken_over_during_a_large_list_is_listed_again_and_not_read() {
+    let (writer, _follow_ups) = Writer::new(cluster(), Liveness::default().component("test"), |_| {});
+    let (owner, object) = (Owner::git_sync("shop", "demo"), desired());
+    let (drift, mut lists) = (Drift::new(writer.clone()), Lists::new(&object.kind));
+    {
+        let mut store = writer.store();
+        store.set_policy(&owner, POLICY, History::default());
+        let last_applied = LastApplied { digest: Some(Digest::of(b"x")), ..LastApplied::default() };
+        store.hold(&owner, Arc::clone(&object), last_applied);
+    }
+    drift.end_large(&object.kind, &mut lists, &List::default());
+    assert!(writer.store().is_unshown(&object.key));
+    let next = tokio::time::timeout(LIST_WITHIN, lists.next()).await;
+    assert!(matches!(next, Ok(Step::Due)));
+    drift.see(&object.kind, Watched::ByUs, Delta::Complete(List::default()));
+    assert!(!writer.store().is_unshown(&object.key), "a smaller list has shown all objects");
+}
+
+#[tokio::test(start_paused = true)]
 async fn an_object_is_shown_by_a_list_if_the_agent_may_not_watch() {
     is_shown_while_the_watch_fails(cluster(), &["shop"]).await;
 }
