@@ -258,6 +258,7 @@ impl Task {
             self.status_turn.give_back();
             self.last_seen = Some(Box::new(seen));
             if sync.metadata.deletion_timestamp.is_some() {
+                self.status_turn.started();
                 let next = self.end(sync).await;
                 self.postpone_untried(now);
                 return next;
