@@ -60,14 +60,19 @@ impl StatusTurns {
     }
 }
 
-/// The turn of the status of one GitSync.
-#[derive(Debug, Default)]
-pub(super) struct StatusTurn {
-    /// Since when the status waits.
-    since: Option<Instant>,
+/// A status that waits for its turn, or has it.
+#[derive(Debug)]
+struct Waiting {
+    since: Instant,
     is_granted: bool,
     /// The slot; `None` also after the longest wait.
     slot: Option<OwnedSemaphorePermit>,
+}
+
+/// The turn of the status of one GitSync.
+#[derive(Debug, Default)]
+pub(super) struct StatusTurn {
+    waiting: Option<Box<Waiting>>,
     /// Delays the statuses of all GitSyncs until the inventory of this one was read.
     starting: Option<Starting>,
 }
@@ -85,27 +90,31 @@ impl StatusTurn {
 
     /// Whether the status may be written. If it may not, it waits for its turn from `now` on.
     pub(super) fn may_write(&mut self, now: Instant) -> bool {
-        self.since.get_or_insert(now);
-        self.is_granted
+        let begin = || Box::new(Waiting { since: now, is_granted: false, slot: None });
+        self.waiting.get_or_insert_with(begin).is_granted
     }
 
     /// Ends the wait: the status was written, or does not have to be.
     pub(super) fn end(&mut self) {
-        self.give_back();
-        self.since = None;
+        self.waiting = None;
     }
 
     /// Gives the turn back, such as before an attempt, which may take long. A status that waits gets another turn.
     pub(super) fn give_back(&mut self) {
-        (self.is_granted, self.slot) = (false, None);
+        if let Some(waiting) = &mut self.waiting {
+            (waiting.is_granted, waiting.slot) = (false, None);
+        }
     }
 
     /// Waits until the status gets its turn. Waits forever if the status does not wait. Cancel-safe, but the place in the
     /// queue is lost.
     pub(super) async fn granted(&mut self, turns: &StatusTurns) {
-        let Some(since) = self.since.filter(|_| !self.is_granted) else { return std::future::pending().await };
-        self.slot = timeout_at((since + LONGEST).into(), turns.next()).await.ok().flatten();
-        self.is_granted = true;
+        let waiting = self.waiting.as_mut().filter(|waiting| !waiting.is_granted);
+        let Some(waiting) = waiting else { return std::future::pending().await };
+        // Boxed, because every task has space for this wait.
+        let turn = Box::pin(timeout_at((waiting.since + LONGEST).into(), turns.next()));
+        waiting.slot = turn.await.ok().flatten();
+        waiting.is_granted = true;
     }
 }
 
@@ -118,6 +127,10 @@ mod tests {
     /// Returns the time of the test.
     fn now() -> Instant {
         tokio::time::Instant::now().into_std()
+    }
+
+    fn has_slot(turn: &StatusTurn) -> bool {
+        turn.waiting.as_ref().is_some_and(|waiting| waiting.slot.is_some())
     }
 
     fn waiting(now: Instant) -> StatusTurn {
@@ -161,12 +174,12 @@ mod tests {
         assert!(turn.granted(&turns).now_or_never().is_none());
         drop(second);
         turn.granted(&turns).await;
-        assert!(turn.slot.is_some());
+        assert!(has_slot(&turn));
         turn.end();
         let _third = StatusTurn::of(&turns, true);
         let (mut turn, begun) = (waiting(now), tokio::time::Instant::now());
         turn.granted(&turns).await;
-        assert!(turn.may_write(now) && turn.slot.is_none());
+        assert!(turn.may_write(now) && !has_slot(&turn));
         assert!(begun.elapsed() < LONGEST + Duration::from_secs(1), "{:?}", begun.elapsed());
     }
 }
