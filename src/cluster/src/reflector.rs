@@ -395,8 +395,8 @@ impl<K> Delta<K> {
             Self::Changed(of, live) => Delta::Changed(key(of), live),
             Self::Unreadable(of, live, error) => Delta::Unreadable(key(of), live, error),
             Self::Gone(of, live) => Delta::Gone(key(of), live),
-            Self::Complete(List { shown, version }) => {
-                Delta::Complete(List { shown: shown.into_iter().map(key).collect(), version })
+            Self::Complete(List { shown, version, went_back }) => {
+                Delta::Complete(List { shown: shown.into_iter().map(key).collect(), version, went_back })
             }
             Self::Failed(error) => Delta::Failed(error),
             Self::Resumed => Delta::Resumed,
@@ -409,18 +409,19 @@ impl<K> Delta<K> {
 pub struct List<K> {
     shown: HashSet<K>,
     version: String,
+    went_back: bool,
 }
 
 impl<K> Default for List<K> {
     fn default() -> Self {
-        Self { shown: HashSet::new(), version: String::new() }
+        Self { shown: HashSet::new(), version: String::new(), went_back: false }
     }
 }
 
 /// A list of these objects without a version.
 impl<K: Eq + Hash> FromIterator<K> for List<K> {
     fn from_iter<I: IntoIterator<Item = K>>(shown: I) -> Self {
-        Self { shown: shown.into_iter().collect(), version: String::new() }
+        Self { shown: shown.into_iter().collect(), version: String::new(), went_back: false }
     }
 }
 
@@ -439,17 +440,28 @@ impl<K: Eq + Hash> List<K> {
     pub fn version(&self) -> &str {
         &self.version
     }
+
+    /// Whether the list is older than a state that the same watch showed before the list began. A list is at least as
+    /// new as its request, so the server was restored from a backup: versions from before the list are meaningless.
+    pub fn went_back(&self) -> bool {
+        self.went_back
+    }
 }
 
 /// Follows the events of a watch for a consumer with a separate store.
 ///
-/// Only the keys of a list in progress are stored.
+/// Only the keys of a list in progress are stored, and one version.
 #[derive(Debug)]
-pub struct Shown<K>(Option<HashSet<K>>);
+pub struct Shown<K> {
+    /// The keys of the list in progress.
+    listed: Option<HashSet<K>>,
+    /// The newest version of the last complete list and of the changes after it, if versions are numbers.
+    newest: Option<u64>,
+}
 
 impl<K> Default for Shown<K> {
     fn default() -> Self {
-        Self(None)
+        Self { listed: None, newest: None }
     }
 }
 
@@ -469,13 +481,13 @@ impl<K: Clone + Eq + Hash> Shown<K> {
     ) -> Option<Delta<K>> {
         Some(match event {
             WatchEvent::Begin => {
-                self.0 = Some(HashSet::new());
+                self.listed = Some(HashSet::new());
                 return None;
             }
             WatchEvent::Initial(live) => {
                 let key = key(&live)?;
                 // Only lists emit this event.
-                self.0.get_or_insert_default();
+                self.listed.get_or_insert_default();
                 self.note_with(&key, note);
                 Delta::Listed(key, live)
             }
@@ -484,23 +496,44 @@ impl<K: Clone + Eq + Hash> Shown<K> {
                 self.note_with(&key, note);
                 Delta::Unreadable(key, live, error)
             }
-            WatchEvent::Applied(live) => Delta::Changed(key(&live)?, live),
-            WatchEvent::Deleted(live) => Delta::Gone(key(&live)?, live),
-            WatchEvent::Synced(version) => Delta::Complete(List { shown: self.0.take().unwrap_or_default(), version }),
+            WatchEvent::Applied(live) => {
+                self.note_version(&live);
+                Delta::Changed(key(&live)?, live)
+            }
+            WatchEvent::Deleted(live) => {
+                self.note_version(&live);
+                Delta::Gone(key(&live)?, live)
+            }
+            WatchEvent::Synced(version) => Delta::Complete(self.complete(version)),
             WatchEvent::Failed(error) => Delta::Failed(error),
             WatchEvent::Resumed => Delta::Resumed,
         })
     }
 
+    fn complete(&mut self, version: String) -> List<K> {
+        let at = version.parse::<u64>().ok();
+        let went_back = matches!((self.newest, at), (Some(newest), Some(at)) if at < newest);
+        self.newest = at.or(self.newest);
+        List { shown: self.listed.take().unwrap_or_default(), version, went_back }
+    }
+
+    /// Records the version of a change. A change during a list may be newer than the list, so it does not count.
+    fn note_version(&mut self, live: &Value) {
+        if self.listed.is_none() {
+            let version = live.pointer("/metadata/resourceVersion").and_then(Value::as_str);
+            self.newest = self.newest.max(version.and_then(|version| version.parse().ok()));
+        }
+    }
+
     fn note_with(&mut self, key: &K, note: impl FnOnce(&K, usize) -> Option<K>) {
-        if let Some(shown) = &mut self.0 {
+        if let Some(shown) = &mut self.listed {
             shown.extend(note(key, shown.len()));
         }
     }
 
     /// Records an object from the response to a write, because the list in progress may be older.
     pub fn note(&mut self, key: K) {
-        if let Some(shown) = &mut self.0 {
+        if let Some(shown) = &mut self.listed {
             shown.insert(key);
         }
     }

@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 
 use super::{
     FORM, READS,
+    chromium::Tab,
     functions::EXPOSURE,
     owner,
     pages::{Desk, HOSTILE, looks_right},
@@ -236,5 +237,88 @@ async fn the_forms_look_right_and_run_no_script_of_a_url() {
     tab.open(&format!("{URL}/expose?namespace={NAMESPACE}&service=greeter")).await;
     tab.until("document.querySelector('h1')?.innerText === 'Expose a Service'").await;
     looks_right(&tab, "expose").await;
+    assert_eq!(desk.chromium.complaints(), Vec::<Value>::new());
+}
+
+/// Whether a field of the form is hidden, as an expression.
+fn is_hidden(name: &str) -> String {
+    format!("(document.querySelector('form.function [name={name}]').offsetParent === null)")
+}
+
+/// Sets a field of the form, as a statement.
+fn set(name: &str, value: &str) -> String {
+    format!("document.querySelector('form.function [name={name}]').value = {};", json!(value))
+}
+
+/// The fields with which the browser does not send the form, as an expression.
+const INVALID: &str =
+    "Array.from(document.querySelectorAll('form.function input:invalid')).map((one) => one.name).join()";
+
+async fn review(tab: &Tab) {
+    tab.value("window.isOld = true").await;
+    tab.click("main button", "Review").await;
+    tab.until("!window.isOld && document.readyState === 'complete'").await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_public_repository_has_no_field_for_a_secret_and_required_fields_are_marked() {
+    let desk = Desk::new().await;
+    secret(&desk.users, "git-login");
+    let tab = desk.user(&owner(&desk.users)).await;
+    tab.open(&format!("{URL}/connect?namespace={NAMESPACE}")).await;
+    tab.until(&is_hidden("secret")).await;
+    assert_eq!(tab.value(INVALID).await, "name,url");
+    let label = "document.querySelector('[name=url]').labels[0].innerText.trim()";
+    assert_eq!(tab.value(label).await, "URL (required)");
+    tab.value(&set("auth", "basic")).await;
+    tab.until(&format!("!{}", is_hidden("secret"))).await;
+    looks_right(&tab, "connect-login").await;
+
+    // A value that does not apply is not sent unseen.
+    let fields = [set("name", "shop"), set("url", REMOTE), set("secret", "git-login"), set("auth", "public")];
+    tab.value(&fields.concat()).await;
+    assert_eq!((tab.value(&is_hidden("secret")).await, tab.value(INVALID).await), (json!(false), json!("")));
+    review(&tab).await;
+    tab.shows("Secret: a public repository needs none.").await;
+    assert_eq!(tab.value(&is_hidden("secret")).await, false);
+    tab.value(&set("secret", "")).await;
+    tab.until(&is_hidden("secret")).await;
+    review(&tab).await;
+    tab.shows(ACCEPTED).await;
+    assert_eq!(tab.value(&is_hidden("secret")).await, true);
+    assert_eq!(desk.chromium.complaints(), Vec::<Value>::new());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_exposed_service_has_only_the_fields_of_its_access() {
+    let desk = Desk::new().await;
+    desk.users.world.define(of_stream("apirules.gateway.kyma-project.io", EXPOSURE));
+    let tab = desk.user(&owner(&desk.users)).await;
+    tab.open(&format!("{URL}/expose?namespace={NAMESPACE}&service=greeter")).await;
+    tab.until(&is_hidden("issuer")).await;
+    assert_eq!(tab.value(&is_hidden("method")).await, false);
+    assert_eq!(tab.value(INVALID).await, "access,access,access");
+    tab.click("label.choice", "requests with a token of an issuer").await;
+    tab.until(&format!("!{} && !{}", is_hidden("issuer"), is_hidden("keys"))).await;
+    looks_right(&tab, "expose-token").await;
+
+    tab.value(&set("issuer", "https://login.example.com")).await;
+    tab.click("label.choice", "everybody, with all methods").await;
+    tab.until(&is_hidden("method")).await;
+    assert_eq!((tab.value(&is_hidden("issuer")).await, tab.value(INVALID).await), (json!(false), json!("")));
+    review(&tab).await;
+    tab.shows("Issuer: only requests with a token have one.").await;
+    assert_eq!(tab.value(&is_hidden("issuer")).await, false);
+    tab.value(&set("issuer", "")).await;
+    tab.until(&is_hidden("issuer")).await;
+    // The server refuses a form without a method, so the user has to see the methods.
+    tab.click("label.choice", "everybody, with the methods below").await;
+    tab.until(&format!("!{}", is_hidden("method"))).await;
+    tab.value("document.querySelectorAll('[name=method]').forEach((one) => { one.checked = false; })").await;
+    tab.click("label.choice", "everybody, with all methods").await;
+    assert_eq!(tab.value(&is_hidden("method")).await, false);
+    review(&tab).await;
+    tab.shows("Methods: select at least one.").await;
+    assert_eq!(tab.value(&is_hidden("method")).await, false);
     assert_eq!(desk.chromium.complaints(), Vec::<Value>::new());
 }

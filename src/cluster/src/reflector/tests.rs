@@ -215,6 +215,30 @@ fn a_list_says_to_a_store_what_it_lacks() {
 }
 
 #[test]
+fn a_list_that_is_older_than_an_earlier_change_shows_a_restored_server() {
+    let mut shown = Shown::default();
+    let change = |version: &str| json!({"metadata": {"namespace": "shop", "name": "a", "resourceVersion": version}});
+    let mut went_back = |events: Vec<WatchEvent>| {
+        let mut last = None;
+        for event in events {
+            last = shown.take(event, name_of);
+        }
+        matches!(last, Some(Delta::Complete(list)) if list.went_back())
+    };
+    let listed = |version: &str| vec![Begin, Synced(version.to_owned())];
+    assert!(!went_back(listed("880")), "it is the first list");
+    assert!(!went_back(listed("880")), "nothing has changed");
+    went_back(vec![Applied(change("890")), Deleted(change("900")), Applied(change("v1"))]);
+    assert!(!went_back(listed("900")));
+    assert!(!went_back(listed("")), "the server did not send a version");
+    let aborted = [Begin, Initial(change("90")), Begin, Applied(change("120")), Synced("100".to_owned())];
+    assert!(went_back(aborted.into()), "the first of its lists ended early");
+    assert!(!went_back(listed("110")), "a change during a list does not count");
+    went_back(vec![Deleted(change("130"))]);
+    assert!(went_back(listed("129")));
+}
+
+#[test]
 fn a_list_notes_no_more_unknown_objects_than_allowed() {
     let mut shown = Shown::default();
     let note = |key: &Name, count| (count < 10 || key.1 == "known").then(|| key.clone());

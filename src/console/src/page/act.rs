@@ -3,26 +3,13 @@
 use maud::{Markup, html};
 
 use super::parts::{self, Right};
+use super::question::{Question, head, in_cluster, question};
 use super::sync::{self, Held};
-use crate::action::Action;
 use crate::address;
 use crate::asked::Asked;
 use crate::command::Holder;
 use crate::objects_cluster::ObjectsCluster;
 use crate::sync_preview::SyncPreview;
-use crate::text::{SHORT, plain};
-use mainstay_object::Key;
-
-/// Returns an object without its group.
-fn name(key: &Key) -> String {
-    let namespace = key.namespace.as_ref().map(|namespace| format!("{namespace}/")).unwrap_or_default();
-    plain(&format!("{} {namespace}{}", key.kind, key.name), SHORT)
-}
-
-/// Returns the place of the page: below its object.
-fn place(key: &Key) -> Markup {
-    parts::place(key, Some(html! { a href=(address::of_object(key)) { (plain(&key.name, SHORT)) } }))
-}
 
 /// Contents of the page.
 pub(crate) struct Confirmation<'c> {
@@ -44,30 +31,28 @@ pub(crate) struct Confirmation<'c> {
 
 /// Returns the page.
 pub(crate) fn confirmation(page: &Confirmation<'_>) -> Markup {
-    let Confirmation { asked, right, csrf, cluster, preview, problem, .. } = page;
+    let Confirmation { asked, right, csrf, cluster, problem, .. } = page;
+    let values = [("commit", asked.commit.as_str())];
+    let asking = Question { asked, right, csrf, values: &values, back: &back(asked) };
     html! {
-        (place(&asked.key))
-        h1 { (asked.action.label()) ": " (name(&asked.key)) }
-        @if !cluster.is_empty() { p { "In the cluster " strong { (cluster) } "." } }
+        (head(asked))
+        (in_cluster(cluster))
         p { (asked.action.effect(&asked.key)) }
         (sync::object(asked))
         (objects(page))
         @if !problem.is_empty() { p.note role="alert" { (problem) } }
-        form.confirm method="post" action="/act" {
-            @for (name, value) in asked.pairs() { input type="hidden" name=(name) value=(value); }
-            input type="hidden" name="csrf" value=(csrf);
-            input type="hidden" name="commit" value=(asked.commit);
-            @if asked.action.has_length(&asked.key) {
-                label { "For how long, such as 30m or 2h; empty for no limit" input type="text" name="for" value=(asked.length) maxlength="20"; }
-            }
-            @if let Some(frozen) = preview.and_then(|preview| preview.frozen.as_ref()) { (sync::window(frozen, &asked.options)) }
-            @match right {
-                Ok(()) => button.primary.danger[asked.action == Action::AllowPrune] type="submit" { (asked.action.label()) },
-                Err(_) => button type="submit" disabled { (asked.action.label()) },
-            }
-            a href=(back(asked)) { "Cancel" }
-            @if let Err(why) = right { p.note { (parts::coded(why)) } }
+        (question(&asking, &fields(page)))
+    }
+}
+
+/// Returns the fields that the user fills in.
+fn fields(page: &Confirmation<'_>) -> Markup {
+    let Confirmation { asked, preview, .. } = page;
+    html! {
+        @if asked.action.has_length(&asked.key) {
+            label { "For how long, such as 30m or 2h; empty for no limit" input type="text" name="for" value=(asked.length) maxlength="20"; }
         }
+        @if let Some(frozen) = preview.and_then(|preview| preview.frozen.as_ref()) { (sync::window(frozen, &asked.options)) }
     }
 }
 
@@ -95,8 +80,7 @@ fn back(asked: &Asked) -> String {
 /// Returns the page about the result. An error says whether something was changed.
 pub(crate) fn outcome(asked: &Asked, result: &Result<(), String>) -> Markup {
     html! {
-        (place(&asked.key))
-        h1 { (asked.action.label()) ": " (name(&asked.key)) }
+        (head(asked))
         @match result {
             Ok(()) => p role="status" { (asked.action.result(&asked.key)) },
             Err(why) => p.note role="alert" { (why) },

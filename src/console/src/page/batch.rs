@@ -3,6 +3,7 @@
 use maud::{Markup, html};
 
 use super::parts::{self, Right};
+use super::question::in_cluster;
 use crate::address;
 use crate::batch::{Batch, FIELD, MOST, Requested, field_of};
 use crate::text::{SHORT, plain};
@@ -39,7 +40,7 @@ pub(crate) fn batch(page: &BatchPage<'_>) -> Markup {
     html! {
         (place(fleet))
         h1 { "Sync all shown" }
-        @if !cluster.is_empty() { p { "In the cluster " strong { (cluster) } "." } }
+        (in_cluster(cluster))
         @if count > 0 { p { "The agent looks up the repositories of these GitSyncs immediately and applies what differs." } }
         @for note in *notes { (parts::note(note)) }
         @if count > 0 {

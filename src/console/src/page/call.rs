@@ -2,6 +2,7 @@
 
 use maud::{Markup, html};
 
+use super::field::Need;
 use super::parts;
 use crate::address;
 use crate::call::{LONGEST, METHODS, Shown, Written};
@@ -53,7 +54,7 @@ fn form(page: &CallPage<'_>, methods: &[&'static str]) -> Markup {
                         }
                     }
                 }
-                label.wide { "Path and query" input type="text" name="path" value=(written.path) required maxlength="4096" spellcheck="false"; }
+                label.wide { "Path and query" (Need::Always.mark()) input type="text" name="path" value=(written.path) required maxlength="4096" spellcheck="false"; }
                 label { "Content type of the body" input type="text" name="type" value=(written.content_type) maxlength="200"; }
             }
             label { "Body (not sent with GET)" textarea name="body" rows="6" maxlength="60000" spellcheck="false" { "\n" (written.body) } }

@@ -5,6 +5,7 @@ use serde_json::Value;
 
 use super::facts::addresses;
 use super::parts::{self, Right};
+use super::question::{Question, head, in_cluster, question};
 use crate::action::Action;
 use crate::address;
 use crate::asked::Asked;
@@ -38,27 +39,12 @@ pub(crate) struct Deletion<'d> {
     pub(crate) problem: &'d str,
 }
 
-/// Returns the kind and the name of an object.
-fn name(key: &Key) -> String {
-    let namespace = key.namespace.as_ref().map(|namespace| format!("{namespace}/")).unwrap_or_default();
-    plain(&format!("{} {namespace}{}", key.kind, key.name), SHORT)
-}
-
-/// Returns the place of the page, and its title.
-fn head(asked: &Asked) -> Markup {
-    let key = &asked.key;
-    html! {
-        (parts::place(key, Some(html! { a href=(address::of_object(key)) { (plain(&key.name, SHORT)) } })))
-        h1 { (asked.action.label()) ": " (name(key)) }
-    }
-}
-
 /// Returns the page.
 pub(crate) fn deletion(page: &Deletion<'_>) -> Markup {
     let Deletion { asked, cluster, keeper, controller, loss, problem, .. } = page;
     html! {
         (head(asked))
-        @if !cluster.is_empty() { p { "In the cluster " strong { (cluster) } "." } }
+        (in_cluster(cluster))
         @if !problem.is_empty() { p.note role="alert" { (problem) } }
         @if let Some(keeper) = keeper { (of_repository(&asked.key, keeper)) }
         @else if let Some(controller) = controller { p.note { (controlled(controller)) } }
@@ -72,20 +58,9 @@ pub(crate) fn deletion(page: &Deletion<'_>) -> Markup {
 
 fn confirmation_of(page: &Deletion<'_>) -> Markup {
     let Deletion { asked, right, csrf, uid, version, .. } = page;
-    html! {
-        form.confirm method="post" action="/act" {
-            @for (name, value) in asked.pairs() { input type="hidden" name=(name) value=(value); }
-            input type="hidden" name="csrf" value=(csrf);
-            input type="hidden" name="uid" value=(uid);
-            input type="hidden" name="version" value=(version);
-            @match right {
-                Ok(()) => button.primary.danger type="submit" { (asked.action.label()) },
-                Err(_) => button type="submit" disabled { (asked.action.label()) },
-            }
-            a href=(address::of_object(&asked.key)) { "Cancel" }
-            @if let Err(why) = right { p.note { (parts::coded(why)) } }
-        }
-    }
+    let values = [("uid", *uid), ("version", *version)];
+    let asking = Question { asked, right, csrf, values: &values, back: &address::of_object(&asked.key) };
+    question(&asking, &html! {})
 }
 
 /// Returns the note about an object of a repository, with the commands that remove its file.
@@ -93,10 +68,7 @@ fn of_repository(key: &Key, keeper: &Keeper) -> Markup {
     let commands = keeper.path.as_deref().and_then(|path| Command::remove_file(path, key));
     html! {
         p.note {
-            @match &keeper.git_sync {
-                Some(sync) => { "The GitSync " a href=(address::of_object(sync)) { (plain(&format!("{}/{}", sync.namespace.as_deref().unwrap_or_default(), sync.name), SHORT)) } },
-                None => "A GitSync",
-            }
+            (parts::named_keeper(keeper.git_sync.as_ref()))
             " manages this object and would recreate it. Remove it from the repository instead. The GitSync then prunes it."
         }
         @if !keeper.note.is_empty() { p.quiet { (keeper.note) } }

@@ -3,6 +3,7 @@
 use maud::{Markup, html};
 use serde_json::Value;
 
+use super::field::{Need, text_field};
 use super::parts::{self, Right};
 use crate::address;
 use crate::difference::Side;
@@ -88,7 +89,7 @@ pub(crate) fn form<F: FormFields>(page: &FormPage<'_, F>) -> Markup {
             None => {
                 h1 { (F::TITLE) }
                 form.filter method="get" action=(F::PATH) {
-                    label { "Namespace" input type="text" name="namespace" value=(namespace) required maxlength="63" spellcheck="false"; }
+                    label { "Namespace" (Need::Always.mark()) input type="text" name="namespace" value=(namespace) required maxlength="63" spellcheck="false"; }
                     button type="submit" { "Select" }
                 }
             }
@@ -105,10 +106,7 @@ pub(crate) fn form<F: FormFields>(page: &FormPage<'_, F>) -> Markup {
 fn kept(keeper: &Keeper, kind: FleetKind) -> Markup {
     html! {
         p.note {
-            @match &keeper.git_sync {
-                Some(sync) => { "The GitSync " a href=(address::of_object(sync)) { (plain(&format!("{}/{}", sync.namespace.as_deref().unwrap_or_default(), sync.name), SHORT)) } },
-                None => "A GitSync",
-            }
+            (parts::named_keeper(keeper.git_sync.as_ref()))
             " manages this " (kind.name()) ", and reverts changes in the cluster. The form writes a manifest to copy. "
             @if keeper.file.is_empty() { "Change its file in Git." } @else { "Change its file in Git: " code { (plain(&keeper.file, SHORT)) } }
         }
@@ -116,29 +114,9 @@ fn kept(keeper: &Keeper, kind: FleetKind) -> Markup {
     }
 }
 
-/// Returns a field of one line.
-pub(super) fn text_field(label: &str, name: &str, value: &str) -> Markup {
-    html! { label { (label) input type="text" name=(name) value=(value) maxlength="512" autocomplete="off" spellcheck="false"; } }
-}
-
-/// Returns a field for code.
-pub(super) fn code_field(label: &str, name: &str, value: &str, rows: u32) -> Markup {
-    // Browsers remove the first line break of a text area.
-    html! { label.code { (label) textarea name=(name) rows=(rows) spellcheck="false" { "\n" (value) } } }
-}
-
-/// Returns a field of one line with suggestions.
-pub(super) fn suggesting_field(label: &str, name: &str, value: &str, suggestions: &[String]) -> Markup {
-    let list = format!("suggested-{name}");
-    html! {
-        label { (label) input type="text" name=(name) value=(value) list=(list) maxlength="253" autocomplete="off" spellcheck="false"; }
-        datalist id=(list) { @for one in suggestions { option value=(one) {} } }
-    }
-}
-
 /// Returns the field for the name of a new object.
 pub(super) fn name_field<F: ObjectForm>(page: &FormPage<'_, F>) -> Markup {
-    html! { @if page.key.is_none() { (text_field("Name", "name", page.fields.name())) } }
+    html! { @if page.key.is_none() { (text_field("Name", "name", page.fields.name(), Need::Always)) } }
 }
 
 fn fields<F: FormFields>(page: &FormPage<'_, F>) -> Markup {

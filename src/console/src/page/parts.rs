@@ -144,6 +144,19 @@ pub(super) fn named_object(text: &str, cluster: ObjectsCluster) -> Markup {
     }
 }
 
+/// Returns the GitSync that manages an object, as the beginning of a sentence. `None` is one without a known name.
+pub(super) fn named_keeper(git_sync: Option<&Key>) -> Markup {
+    html! {
+        @match git_sync {
+            Some(key) => {
+                "The GitSync "
+                a href=(address::of_object(key)) { (plain(&format!("{}/{}", key.namespace.as_deref().unwrap_or_default(), key.name), SHORT)) }
+            },
+            None => "A GitSync",
+        }
+    }
+}
+
 /// Returns a held object of a GitSync as a link, and the text after it, from `OBJECT: TEXT`.
 pub(super) fn held_object(text: &str, holder: Holder<'_>, cluster: ObjectsCluster) -> Markup {
     let (object, rest) = text.split_once(": ").map_or((text, None), |(object, rest)| (object, Some(rest)));

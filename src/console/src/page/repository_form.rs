@@ -2,12 +2,15 @@
 
 use maud::{Markup, html};
 
-use super::form::{FormFields, FormPage, name_field, suggesting_field};
+use super::field::{Need, suggesting_field};
+use super::form::{FormFields, FormPage, name_field};
 use crate::git_place::LOGINS;
 use crate::repository_form::{HiddenPart, PUBLIC, RepositoryFields};
 
 /// Maximum length of an address that the agent parses.
 const ADDRESS: usize = 4096;
+/// The Secret of a repository that needs a login.
+const OF_SECRET: Need = Need::Case("unless the repository is public");
 
 impl FormFields for RepositoryFields {
     const TITLE: &'static str = "Connect a repository";
@@ -15,10 +18,17 @@ impl FormFields for RepositoryFields {
 
     fn fields(page: &FormPage<'_, Self>) -> Markup {
         let (fields, hidden) = (page.fields, page.live.and_then(Self::hidden_part));
+        let of_url = match hidden {
+            Some(HiddenPart::Other) => Need::Case("unless the present address is kept"),
+            Some(HiddenPart::Password) | None => Need::Always,
+        };
         html! {
             div.filter {
                 (name_field(page))
-                label.wide { "URL" input type="text" name="url" value=(fields.url) maxlength=(ADDRESS) autocomplete="off" spellcheck="false"; }
+                label.wide {
+                    "URL" (of_url.mark())
+                    input type="text" name="url" value=(fields.url) required[of_url.is_always()] maxlength=(ADDRESS) autocomplete="off" spellcheck="false";
+                }
             }
             @if let Some(hidden) = hidden { (hidden_note(hidden, fields.is_kept)) }
             div.filter {
@@ -28,11 +38,14 @@ impl FormFields for RepositoryFields {
                         @for (word, label) in LOGINS { option value=(word) selected[fields.auth == word] { (label) } }
                     }
                 }
-                (suggesting_field("Secret with the login", "secret", &fields.secret, page.suggestions))
             }
-            p.quiet {
-                "The Secret exists in the same namespace: " code { "username" } " and " code { "password" } " for a password or token, "
-                code { "key" } " for an SSH key. Its values are not read."
+            // The style sheet hides an empty field if the repository is public.
+            div.of-login {
+                div.filter { (suggesting_field("Secret with the login", "secret", &fields.secret, page.suggestions, OF_SECRET)) }
+                p.quiet {
+                    "The Secret exists in the same namespace: " code { "username" } " and " code { "password" } " for a password or token, "
+                    code { "key" } " for an SSH key. Its values are not read."
+                }
             }
         }
     }
@@ -90,6 +103,35 @@ mod tests {
         let html = page(&fields, None, hostile);
         assert!(!html.contains("<script>") && html.matches("&lt;script&gt;").count() >= 5, "{html}");
         assert!(html.contains("action=\"/connect\"") && html.contains("<option value=\"public\" selected>"), "{html}");
+    }
+
+    #[test]
+    fn the_address_is_required_unless_a_box_keeps_the_present_one() {
+        let of = |live: Option<&Value>| {
+            let fields = live.map_or_else(|| RepositoryFields::blank(&Query::default()), RepositoryFields::of);
+            let html = page(&fields, live, "");
+            let field = html.split("name=\"url\"").nth(1).and_then(|rest| rest.split('>').next()).unwrap();
+            let label = html.split("<label class=\"wide\">").nth(1).and_then(|rest| rest.split('<').next()).unwrap();
+            (label.to_owned(), field.contains(" required"))
+        };
+        let always = ("URL (required)".to_owned(), true);
+        assert_eq!(of(None), always);
+        for url in ["https://git.example.com/shop", "https://user:hunter2@git.example.com/shop"] {
+            assert_eq!(of(Some(&json!({"spec": {"url": url}}))), always, "{url}");
+        }
+        let kept = json!({"spec": {"url": "https://git.example.com/shop?a=b"}});
+        assert_eq!(of(Some(&kept)), ("URL (required unless the present address is kept)".to_owned(), false));
+    }
+
+    #[test]
+    fn the_secret_of_a_login_is_a_part_that_the_style_sheet_hides() {
+        let html = page(&RepositoryFields::blank(&Query::default()), None, "");
+        let part = html.split("<div class=\"of-login\">").nth(1).unwrap();
+        assert!(part.contains("Secret with the login (required unless the repository is public)"), "{part}");
+        let field = part.split("<input ").nth(1).and_then(|rest| rest.split('>').next()).unwrap();
+        // The browser would refuse the form of a public repository. An empty field is known by its placeholder.
+        assert!(field.contains("name=\"secret\"") && field.contains("placeholder=\" \""), "{field}");
+        assert!(!field.contains("required"), "{field}");
     }
 
     #[test]

@@ -20,7 +20,7 @@ use crate::action::Action;
 use crate::asked::Asked;
 use crate::field::text_at;
 use crate::objects_cluster::ObjectsCluster;
-use crate::page::{self, Confirmation, Page};
+use crate::page::{self, Confirmation};
 use crate::sync_preview::SyncPreview;
 use crate::text::{SHORT, plain};
 use crate::tree::Children;
@@ -90,10 +90,7 @@ async fn ask(session: &Session, mut asked: Asked, status: StatusCode, problem: &
         objects,
         problem,
     });
-    answer::page(
-        status,
-        page::render(Page { title: asked.action.label(), visitor: Some(session.visitor()), live: None, body }),
-    )
+    session.page(status, asked.action.label(), body)
 }
 
 pub(super) async fn perform(Extension(session): Its, mut request: Request) -> Response {
@@ -127,11 +124,7 @@ async fn change(session: &Session, mut asked: Asked) -> Response {
     };
     let result = write(session, &asked, &patch).await;
     let status = if result.is_ok() { StatusCode::OK } else { StatusCode::CONFLICT };
-    let body = page::outcome(&asked, &result);
-    answer::page(
-        status,
-        page::render(Page { title: asked.action.label(), visitor: Some(session.visitor()), live: None, body }),
-    )
+    session.page(status, asked.action.label(), page::outcome(&asked, &result))
 }
 
 async fn write(session: &Session, asked: &Asked, patch: &Value) -> Result<(), String> {

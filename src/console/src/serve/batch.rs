@@ -24,7 +24,7 @@ use super::{answer, read};
 use crate::address;
 use crate::batch::{Batch, Requested, chosen};
 use crate::filter::Filter;
-use crate::page::{self, BatchPage, Page, Right};
+use crate::page::{self, BatchPage, Right};
 use crate::row::{FleetKind, State};
 use crate::text::{SHORT, plain};
 use mainstay_api::requests;
@@ -65,10 +65,7 @@ async fn ask(session: &Session, uri: &Uri) -> Response {
         cluster: &session.cluster_name,
         notes: &notes,
     });
-    answer::page(
-        StatusCode::OK,
-        page::render(Page { title: TITLE, visitor: Some(session.visitor()), live: None, body }),
-    )
+    session.page(StatusCode::OK, TITLE, body)
 }
 
 /// Returns whether the user may patch each GitSync. A permission for a whole namespace is asked once.
@@ -135,8 +132,7 @@ async fn sync_all(session: &Session, chosen: Vec<Key>) -> Response {
     };
     let is_done = results.iter().all(|(_, result)| *result == Requested::Done);
     let status = if is_done { StatusCode::OK } else { StatusCode::CONFLICT };
-    let body = page::requested(&results);
-    answer::page(status, page::render(Page { title: TITLE, visitor: Some(session.visitor()), live: None, body }))
+    session.page(status, TITLE, page::requested(&results))
 }
 
 /// Values that all requests share.

@@ -10,7 +10,6 @@ use axum::response::Response;
 use http::StatusCode;
 use serde_json::json;
 
-use super::answer;
 use super::page_memory::Heavy;
 use super::pages::{not_shown, room};
 use super::read::{self, Found};
@@ -18,7 +17,7 @@ use super::session::{Its, Session};
 use super::unread::{keeping, not_processed};
 use super::watched::said;
 use crate::call::{LONGEST, METHODS, Shown, Wanted, Written, port, shown};
-use crate::page::{self, CallPage, Methods, Page};
+use crate::page::{self, CallPage, Methods};
 use crate::row::FleetKind;
 use crate::text::{SHORT, plain};
 use mainstay_cluster::ServiceCall;
@@ -145,6 +144,5 @@ fn respond(
 ) -> Response {
     let body = page::call(&CallPage { key, methods, csrf: &session.csrf, written, answer });
     let title = plain(&format!("Call {}", key.name), SHORT);
-    let page = Page { title: &title, visitor: Some(session.visitor()), live: None, body };
-    answer::page(StatusCode::OK, page::render(page))
+    session.page(StatusCode::OK, &title, body)
 }

@@ -15,12 +15,12 @@ use super::pages::{heavy, in_time, keeping, not_shown, room};
 use super::session::Session;
 use super::unwritten::{nothing_deleted, undeleted};
 use super::watched::said;
-use super::{answer, followers, function, read};
+use super::{followers, function, read};
 use crate::asked::Asked;
 use crate::deletion::{Loss, controller};
 use crate::facts::Facts;
 use crate::filter::Query;
-use crate::page::{self, Deletion, Page};
+use crate::page::{self, Deletion};
 use crate::row::FleetKind;
 use mainstay_cluster::{Guard, Propagation, Removal};
 use mainstay_object::Key;
@@ -80,8 +80,7 @@ async fn ask(session: &Session, asked: &Asked, status: StatusCode, problem: &str
 }
 
 fn respond(session: &Session, asked: &Asked, status: StatusCode, body: Markup) -> Response {
-    let title = asked.action.label();
-    answer::page(status, page::render(Page { title, visitor: Some(session.visitor()), live: None, body }))
+    session.page(status, asked.action.label(), body)
 }
 
 /// Deletes the version of the object that the form names, and returns the result.

@@ -296,8 +296,7 @@ async fn perform<F: FormFields>(
             let name = live.pointer("/metadata/name").and_then(Value::as_str).unwrap_or(fields.name());
             let key = F::KIND.key(&subject.namespace, name);
             let body = page::written::<F>(&key, subject.live.is_none());
-            let page = Page { title: F::KIND.name(), visitor: Some(session.visitor()), live: None, body };
-            answer::page(StatusCode::OK, page::render(page))
+            session.page(StatusCode::OK, F::KIND.name(), body)
         }
         Err(error) => {
             // The API server may repeat a wrong value.
@@ -388,7 +387,7 @@ async fn show<F: FormFields>(
         review,
     });
     let title = subject.key.as_ref().map_or(F::TITLE.to_owned(), |key| format!("Edit {}", key.name));
-    answer::page(status, page::render(Page { title: &title, visitor: Some(session.visitor()), live: None, body }))
+    session.page(status, &title, body)
 }
 
 #[cfg(test)]

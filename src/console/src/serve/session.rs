@@ -4,18 +4,22 @@ use std::io;
 use std::sync::Arc;
 
 use axum::Extension;
+use axum::response::Response;
+use http::StatusCode;
 use jiff::{SignedDuration, Timestamp};
+use maud::Markup;
 use parking_lot::Mutex;
 use ring::rand::{SecureRandom as _, SystemRandom};
 use tokio::sync::Semaphore;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
+use super::answer;
 use super::connection_permits::SessionConnections;
 use super::lists::{List, ListName, Lists};
 use super::page_memory::SessionPages;
 use super::row_memory::RowMemory;
 use super::watched::Watched;
-use crate::page::{SessionEnd, Visitor};
+use crate::page::{self, Page, SessionEnd, Visitor};
 use crate::readers::Readers;
 use crate::row::FleetKind;
 use crate::session::Owner;
@@ -161,6 +165,11 @@ impl Session {
             end: self.end,
             now: Timestamp::now(),
         }
+    }
+
+    /// Returns a page of the user that does not follow changes.
+    pub(super) fn page(&self, status: StatusCode, title: &str, body: Markup) -> Response {
+        answer::page(status, page::render(Page { title, visitor: Some(self.visitor()), live: None, body }))
     }
 
     /// Returns whether the API server no longer accepts the token. The API server is asked at intervals, and again

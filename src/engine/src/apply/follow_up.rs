@@ -10,19 +10,15 @@ use tokio_util::sync::CancellationToken;
 use super::load::ServerLoad;
 use mainstay_cluster::requests::{RequestReceiver, RequestSender, queue};
 use mainstay_cluster::{Kind, KindId};
-use mainstay_object::{Key, Owner};
+use mainstay_object::Key;
 
 /// A request to the drift loop.
 #[derive(Debug)]
 pub enum FollowUp {
     /// Watch a kind.
     Watch(Arc<Kind>),
-    /// List a watched kind again.
+    /// List the unshown objects of a watched kind.
     List(KindId),
-    /// List the objects of one owner.
-    ListOwner(Owner),
-    /// List the objects of one owner, for this kind and label value.
-    ListKind(Owner, Arc<Kind>, Arc<str>),
     /// Stop the watch of a kind.
     EndWatch(KindId),
     /// Watch one object by name until the token is cancelled or the object may be changed again.
@@ -41,8 +37,6 @@ pub enum FollowUp {
 pub(super) enum Subject {
     Watch(KindId),
     List(KindId),
-    ListOwner(Owner),
-    ListKind(Owner, KindId, Arc<str>),
     EndWatch(KindId),
     WatchByName(Key),
     /// Only the newest generation is reverted.
@@ -61,8 +55,6 @@ impl FollowUp {
         match self {
             Self::Watch(kind) => Subject::Watch(kind.id()),
             Self::List(kind) => Subject::List(kind.clone()),
-            Self::ListOwner(owner) => Subject::ListOwner(owner.clone()),
-            Self::ListKind(owner, kind, label) => Subject::ListKind(owner.clone(), kind.id(), Arc::clone(label)),
             Self::EndWatch(kind) => Subject::EndWatch(kind.clone()),
             Self::WatchByName(_, key, _) => Subject::WatchByName(key.clone()),
             Self::Revert(key, _) => Subject::Revert(key.clone()),

@@ -28,13 +28,24 @@ impl Writer {
     /// Sets the policy of an owner. `history` comes from the owner's status and is used only on the first call. Returns
     /// whether the policy changed.
     pub fn set_policy(&self, owner: &Owner, policy: Policy, history: History) -> bool {
-        let is_changed = self.store().set_policy(owner, policy, history);
-        if is_changed {
+        let kinds = {
+            let mut store = self.store();
+            if !store.set_policy(owner, policy, history) {
+                return false;
+            }
             // The old policy may have ignored drift.
-            self.follow_up(FollowUp::ListOwner(owner.clone()));
-            self.retry_failed(owner);
+            store.show_again(owner, |_| true)
+        };
+        self.list(kinds);
+        self.retry_failed(owner);
+        true
+    }
+
+    /// Lists the unshown objects of these kinds.
+    fn list(&self, kinds: impl IntoIterator<Item = KindId>) {
+        for kind in kinds {
+            self.follow_up(FollowUp::List(kind));
         }
-        is_changed
     }
 
     /// Sets the kinds that may be replaced for an owner. Returns whether they changed.
@@ -50,9 +61,7 @@ impl Writer {
     /// are listed again.
     pub fn set_health_rules(&self, owner: &Owner, rules: &Arc<HealthRules>) {
         let kinds = self.store().set_health_rules(owner, rules);
-        for (kind, label) in kinds {
-            self.follow_up(FollowUp::ListKind(owner.clone(), kind, label));
-        }
+        self.list(kinds);
     }
 
     /// Retries failed reverts immediately.
@@ -106,9 +115,7 @@ impl Writer {
                 }
             }
             drop(store);
-            for kind in to_list {
-                self.follow_up(FollowUp::List(kind));
-            }
+            self.list(to_list);
             for key in back {
                 self.follow_up(FollowUp::LookAgain(key, Duration::ZERO));
             }

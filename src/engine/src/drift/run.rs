@@ -5,7 +5,7 @@
 //!
 //! Not here: the watches (`watch`) and the revert itself (`apply`).
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::future::Future;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -17,7 +17,6 @@ use tokio_util::sync::CancellationToken;
 use super::fair::Fair;
 use super::limit::Limit;
 use super::timers::Timers;
-use super::unseen::GATHER;
 use super::watch::{Control, Drift};
 use crate::apply::{FollowUp, FollowUps, ServerLoad};
 use mainstay_cluster::KindId;
@@ -37,8 +36,6 @@ enum Ended {
     Backoff(Owner, Key, u32),
     /// A revert ended, with the server load that it saw.
     Revert(Owner, Option<ServerLoad>),
-    /// The delay before a list of an owner's objects has elapsed.
-    Gathered(Owner),
     /// An object was checked after a delay.
     Looked(Key),
     Other,
@@ -81,8 +78,6 @@ struct Running {
     /// Reverts whose backoff has elapsed, with their generations.
     waiting: Fair<(Key, u32)>,
     limit: Limit,
-    /// Owners whose objects will be listed.
-    gathering: HashSet<Owner>,
     backoffs: Timers,
     looks: Timers,
 }
@@ -96,7 +91,6 @@ impl Running {
             watches: HashMap::new(),
             waiting: Fair::default(),
             limit: Limit::default(),
-            gathering: HashSet::new(),
             backoffs: Timers::default(),
             looks: Timers::default(),
         }
@@ -131,10 +125,6 @@ impl Running {
                 self.waiting.done(&owner);
                 learn(&mut self.limit, load);
             }
-            Ended::Gathered(owner) => {
-                self.gathering.remove(&owner);
-                self.spawn(|drift, stop| drift.list_owner(owner, stop));
-            }
             Ended::Other => {}
         }
     }
@@ -152,14 +142,6 @@ impl Running {
                 self.spawn(|drift, stop| drift.follow(kind, control, stop));
             }
             FollowUp::List(kind) => self.watches.get(&kind).into_iter().for_each(|control| control.list.notify_one()),
-            FollowUp::ListOwner(owner) => {
-                if self.gathering.insert(owner.clone()) {
-                    self.tasks.spawn(tokio::time::sleep(GATHER).map(|()| Ended::Gathered(owner)));
-                }
-            }
-            FollowUp::ListKind(owner, kind, label) => {
-                self.spawn(|drift, stop| drift.list_kinds(owner, vec![(kind, label)], stop));
-            }
             FollowUp::EndWatch(kind) => {
                 self.watches.remove(&kind).into_iter().for_each(|control| control.end.cancel());
             }

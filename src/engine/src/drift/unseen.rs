@@ -1,8 +1,11 @@
 //! Lists for managed objects that no watch has shown yet, beside the watch of their kind.
 //!
-//! An object that this agent takes over existed before, so the watch may never show it. A list of the kind does. The
+//! An object that this agent takes over existed before, so the watch may never show it. The same holds for an object
+//! whose owner's policy has changed: the watch showed it while its changes were ignored. A list of the kind shows it. The
 //! watch goes on meanwhile, and continues to show the other objects.
 //!
+//! Invariant: a list is repeated with a backoff until it shows all awaited objects or is complete. It succeeds in no
+//! other way. Each kind has its own lists, one at a time, so one that fails does not delay those of other kinds.
 //! Invariant: a list that began is not begun again. A request during a list causes one more list after it. Otherwise the
 //! start of hundreds of GitSyncs would begin a list each, and none would end.
 //! Invariant: after [`IN_A_ROW`] lists without a break, the pause after a list is as long as the list, up to
@@ -107,8 +110,8 @@ pub(super) enum Step {
     Unreadable(Key, Value, Error),
     /// The list is complete at this version, and lacks these objects.
     Missing(HashSet<Key>, String),
-    /// The list failed for this reason, and another one is due after a delay.
-    Failed(String),
+    /// The list failed for this reason, as the given number in a row, and another one is due after a delay.
+    Failed(String, u32),
 }
 
 impl Lists {
@@ -133,9 +136,11 @@ impl Lists {
         self.due = Some(self.due.map_or(next, |due| due.min(next)));
     }
 
-    /// Begins a list for these objects; none without objects. If all are in one namespace, only that one is listed.
-    pub(super) fn begin(&mut self, cluster: &Cluster, awaited: HashSet<Key>) {
-        let all = Selection::with_label(SYNC_LABEL);
+    /// Begins a list for these objects; none without objects. If all are in one namespace, only that one is listed. If all
+    /// have the same `label` value, only objects with this value are listed.
+    pub(super) fn begin(&mut self, cluster: &Cluster, awaited: HashSet<Key>, label: Option<&str>) {
+        let all =
+            label.map_or_else(|| Selection::with_label(SYNC_LABEL), |label| Selection::labelled(SYNC_LABEL, label));
         if cluster.is_limited() && self.kind.namespaced {
             let kind = Arc::clone(&self.kind);
             self.begin_in_one(awaited, |namespace| cluster.watch_existing(&kind, all.within(namespace)));
@@ -177,7 +182,7 @@ impl Lists {
     fn begin_with(&mut self, events: BoxStream<'static, WatchEvent>, awaited: HashSet<Key>) {
         self.due = None;
         if awaited.is_empty() {
-            self.running = None;
+            (self.running, self.failures) = (None, 0);
             return;
         }
         let begun = Instant::now();
@@ -298,7 +303,7 @@ impl Lists {
             now + delay
         };
         (self.ended, self.not_before, self.due) = (Some(now), Some(next), Some(next));
-        Step::Failed(why)
+        Step::Failed(why, failures)
     }
 }
 

@@ -1,7 +1,8 @@
 //! The watches of managed objects, one per kind. The store decides what follows from an event.
 //!
 //! Invariant: a list of a kind that began is not begun again because more objects are managed. They are listed after it,
-//! beside the watch (`unseen`).
+//! beside the watch (`unseen`). So are all objects of an owner whose policy or health rules changed, and all objects of
+//! a kind after a restored server showed its list.
 //!
 //! Not here: the verdict on an event (`managed`), the loop that runs the watches (`run`), and the revert (`apply`).
 
@@ -11,7 +12,6 @@ use std::time::{Duration, Instant};
 use futures::{FutureExt, StreamExt};
 use serde_json::Value;
 use tokio::sync::Notify;
-use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use super::unseen::{GATHER, Lists, Step};
@@ -21,11 +21,9 @@ use crate::managed::verdict::resource_version;
 use mainstay_api::names::SYNC_LABEL;
 use mainstay_cluster::reflector::{Delta, List, Shown};
 use mainstay_cluster::{Cause, Error, Kind, Selection, WatchEvent};
+use mainstay_object::Key;
 use mainstay_object::failure::{Backoff, caught, caught_now, chain};
-use mainstay_object::{Key, Owner};
 
-/// Timeout of a list of one owner's objects.
-const LIST_WITHIN: Duration = Duration::from_secs(60);
 /// Delay before a watch that panicked restarts.
 const PANICKED: Backoff = Backoff::new(Duration::from_secs(1), Duration::from_secs(120));
 /// Number of consecutive failures after which the status reports a failing watch. Most failures end before that.
@@ -100,6 +98,7 @@ impl Drift {
             let Some(seen) = self.take(&mut shown, kind, event) else { continue };
             progress = progress.after(&seen);
             is_listed |= matches!(seen, Delta::Complete(_));
+            let went_back = matches!(&seen, Delta::Complete(list) if list.went_back());
             lists.see_watch(&seen);
             if failures.update(&seen) {
                 let why = failures.remarkable().map(str::to_owned);
@@ -110,9 +109,12 @@ impl Drift {
             }
             match seen {
                 Delta::Complete(list) if list.shown().len() >= MOST_STRANGERS => {
-                    self.end_large(kind, &mut lists, &list)
+                    self.end_large(kind, &mut lists, &list);
                 }
                 seen => self.see(kind, Watched::ByUs, seen),
+            }
+            if went_back {
+                lists.request();
             }
         }
     }
@@ -133,14 +135,15 @@ impl Drift {
         }
     }
 
-    /// Takes a step of the lists beside the watch of a kind. An owner's list may have shown a newer state of an object
-    /// since the list began.
+    /// Takes a step of the lists beside the watch of a kind. A response to a write may have shown a newer state of an
+    /// object since the list began.
     fn take_step(&self, kind: &Arc<Kind>, lists: &mut Lists, step: Step) {
         let is_unshown = |key: &Key| self.writer.store().is_unshown(key);
         match step {
             Step::Due => {
                 let unshown = self.writer.store().unshown(kind);
-                lists.begin(self.writer.cluster(), unshown);
+                let label = self.writer.store().only_label(&unshown);
+                lists.begin(self.writer.cluster(), unshown, label.as_deref());
             }
             Step::Listed(key, live) => {
                 if is_unshown(&key) {
@@ -153,8 +156,15 @@ impl Drift {
                     self.miss(kind, key, &version);
                 }
             }
-            Step::Failed(why) => {
-                tracing::debug!(resource = &*kind.resource, why, "objects are not listed yet");
+            Step::Failed(why, 1) => {
+                tracing::warn!(
+                    resource = &*kind.resource,
+                    why,
+                    "managed objects could not be listed; the list is repeated until it succeeds"
+                );
+            }
+            Step::Failed(why, failures) => {
+                tracing::debug!(resource = &*kind.resource, why, failures, "objects are not listed yet");
             }
         }
     }
@@ -164,45 +174,6 @@ impl Drift {
         let is_new = self.writer.store().note_unreadable(kind, key, resource_version(live));
         if is_new {
             self.writer.announce_unreadable(key, live, error);
-        }
-    }
-
-    /// Lists the objects of one owner, so that changes whose events were ignored are handled.
-    pub(super) async fn list_owner(self, owner: Owner, stop: CancellationToken) {
-        let kinds = self.writer.store().kinds_of(&owner);
-        self.list_kinds(owner, kinds, stop).await;
-    }
-
-    pub(super) async fn list_kinds(self, owner: Owner, kinds: Vec<(Arc<Kind>, Arc<str>)>, stop: CancellationToken) {
-        let mut lists = JoinSet::new();
-        for (kind, label) in kinds {
-            let (this, owner) = (self.clone(), owner.clone());
-            lists.spawn(async move {
-                let listed = caught(tokio::time::timeout(LIST_WITHIN, this.list_kind(&owner, &kind, &label))).await;
-                if !matches!(listed, Ok(Ok(()))) {
-                    tracing::warn!(owner = %owner, resource = &*kind.resource, "objects could not be listed again");
-                }
-            });
-        }
-        // Dropping the set cancels the remaining lists.
-        stop.run_until_cancelled(async { while lists.join_next().await.is_some() {} }).await;
-    }
-
-    async fn list_kind(&self, owner: &Owner, kind: &Arc<Kind>, label: &str) {
-        let mut events = self.writer.cluster().watch(kind, Selection::labelled(SYNC_LABEL, label));
-        let mut shown = Shown::default();
-        while let Some(event) = events.next().await {
-            match self.take(&mut shown, kind, event) {
-                Some(Delta::Complete(list)) => {
-                    let missing = self.writer.store().missing_of(owner, kind, list.shown(), list.version());
-                    for key in &missing {
-                        self.miss(kind, key, list.version());
-                    }
-                    return;
-                }
-                Some(seen) => self.see(kind, Watched::ByUs, seen),
-                None => {}
-            }
         }
     }
 
@@ -230,6 +201,9 @@ impl Drift {
             Delta::Listed(key, live) | Delta::Changed(key, live) => self.see_object(kind, &key, live),
             Delta::Unreadable(key, live, error) => self.see_unreadable(kind, &key, &live, &error),
             Delta::Complete(list) => {
+                if list.went_back() {
+                    self.forget_versions(kind, watched);
+                }
                 let missing = self.writer.store().missing(kind, watched, list.shown(), list.version());
                 for key in missing {
                     self.miss(kind, &key, list.version());
@@ -243,6 +217,22 @@ impl Drift {
                 tracing::debug!(resource = &*kind.resource, error = chain(&error), "watch failed");
             }
             Delta::Resumed => {}
+        }
+    }
+
+    /// Forgets the versions of a kind's objects, because the server was restored. The list has shown the objects before
+    /// this, so labelled objects are listed once more (`unseen`), and those of an owner's watch are read.
+    fn forget_versions(&self, kind: &Kind, watched: Watched) {
+        tracing::warn!(
+            resource = &*kind.resource,
+            "the API server's resource versions went back, as after a restore from a backup; all managed objects of the \
+             kind are compared again"
+        );
+        let forgotten = self.writer.store().forget_versions(kind, watched, Instant::now());
+        if watched == Watched::ByOwner {
+            for key in &forgotten {
+                self.look_now(key);
+            }
         }
     }
 

@@ -143,12 +143,6 @@ impl Store {
         all.filter(|m| m.is_missing(kind, watched, shown, version)).map(|m| m.desired.key.clone()).collect()
     }
 
-    /// Like `missing`, for a list of the objects of one owner.
-    pub(crate) fn missing_of(&self, owner: &Owner, kind: &Kind, shown: &HashSet<Key>, version: &str) -> Vec<Key> {
-        let all = self.objects.of(owner).map(|(_, m)| m);
-        all.filter(|m| m.is_missing(kind, Watched::ByUs, shown, version)).map(|m| m.desired.key.clone()).collect()
-    }
-
     /// Queues an object to be read, regardless of its last event.
     pub(crate) fn look_now(&mut self, key: &Key, at: Instant) -> Next {
         let Some(mut managed) = self.objects.get_mut(key).filter(|m| m.is_expected()) else { return Next::Nothing };

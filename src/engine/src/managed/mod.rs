@@ -13,7 +13,7 @@
 //! - `deletion`: whether a removed object may be deleted; [`installation`]: protects the running Mainstay from an
 //!   unrequested deletion
 //! - [`replacement`]: whether an immutable object may be replaced
-//! - `autoscaled`, `watched_kinds`: state that concerns all objects
+//! - `autoscaled`, `watched_kinds`: state that concerns all objects; `restored`: the versions of a restored server
 //! - [`health_rules`]: the expressions of a GitSync for the health of kinds
 //! - `applied_configuration`: the part of the last applied configuration that a live object still has
 //! - [`revert_backoff`]: how long a revert waits when an object is changed repeatedly
@@ -74,6 +74,7 @@ pub mod projection;
 pub(crate) mod remaining;
 pub mod replacement;
 pub(crate) mod reserved;
+mod restored;
 pub mod revert_backoff;
 pub(crate) mod stale_defaults;
 pub(crate) mod store;

@@ -173,11 +173,14 @@ pub(crate) struct Managed {
     pub(crate) is_absent: bool,
     /// The resource version at which the object was gone, if that is a number. Until a newer state or a response, older
     /// states are ignored: a list may be older than the deletion.
+    ///
+    /// Invariant: it does not outlast a complete list with which the server's versions went back (`restored`).
     pub(crate) gone_at: Option<u64>,
     /// The resource version of the last state that could not be parsed and was announced.
     pub(crate) unreadable: Option<Box<str>>,
     /// Whether a watch, a list or a response has shown the object since the agent manages it, also a state whose check
-    /// panicked, that waits for a write, or that cannot be parsed.
+    /// panicked, that waits for a write, or that cannot be parsed. Changes of its owner's policy or health rules, and a
+    /// restored server, require it to be shown again.
     pub(crate) is_shown: bool,
 }
 

@@ -95,6 +95,19 @@ impl Write {
         self.pending().is_some_and(|waiting| waiting.is_newer_than(number(version)))
     }
 
+    /// Replaces the waiting state by a request to read the object, because its version is not comparable any more. After a
+    /// write in flight, the object is always read: the write may restore a state from before.
+    pub(crate) fn forget_versions(&mut self, at: Instant) {
+        match &mut self.state {
+            State::Idle | State::Queued(None) => {}
+            State::Queued(Some(seen)) => **seen = Seen::gone(None, seen.at),
+            State::InFlight(seen) => {
+                let since = seen.as_ref().map_or(at, |seen| seen.at);
+                *seen = Some(Box::new(Seen::gone(None, since)));
+            }
+        }
+    }
+
     /// Drops the waiting state.
     pub(crate) fn clear_pending(&mut self) {
         if let State::Queued(seen) | State::InFlight(seen) = &mut self.state {

@@ -17,7 +17,7 @@
 //! An inventory is also a snapshot, for the plan of a commit and for saving, while its objects keep changing. Both
 //! tables are updated in the same step (`writes`).
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
 use jiff::Timestamp;
@@ -35,7 +35,7 @@ use super::objects::{Objects, WriteGuard};
 use super::remaining::RemainingDrift;
 use super::replacement::ReplacedKinds;
 use super::verdict::LastApplied;
-use mainstay_cluster::{Kind, KindId, ServiceAccount};
+use mainstay_cluster::{KindId, ServiceAccount};
 use mainstay_object::{Key, Owner};
 
 /// The store.
@@ -101,20 +101,17 @@ impl Store {
         self.accounts.get(owner).map(|account| account.replaced_kinds.clone()).unwrap_or_default()
     }
 
-    /// Sets the health rules of an owner. Returns the kinds whose health may change, each with the label of the owner's
-    /// objects.
-    pub(crate) fn set_health_rules(&mut self, owner: &Owner, rules: &Arc<HealthRules>) -> Vec<(Arc<Kind>, Arc<str>)> {
-        let Some(account) = self.accounts.get_mut(owner) else { return Vec::new() };
+    /// Sets the health rules of an owner. Returns the kinds whose health may change and that must be listed again.
+    pub(crate) fn set_health_rules(&mut self, owner: &Owner, rules: &Arc<HealthRules>) -> HashSet<KindId> {
+        let Some(account) = self.accounts.get_mut(owner) else { return HashSet::new() };
         let none = Arc::default();
         let before = account.health_rules.as_ref().unwrap_or(&none);
         if before == rules {
-            return Vec::new();
+            return HashSet::new();
         }
         let before = Arc::clone(before);
         account.health_rules = Some(Arc::clone(rules)).filter(|rules| !rules.is_empty());
-        let mut kinds = self.kinds_of(owner);
-        kinds.retain(|(kind, _)| rules.differs_for(&before, &kind.group, &kind.kind));
-        kinds
+        self.show_again(owner, |kind| rules.differs_for(&before, &kind.group, &kind.kind))
     }
 
     /// Returns the health rules of an object's owner.

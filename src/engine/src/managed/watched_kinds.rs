@@ -2,10 +2,9 @@
 //!
 //! Not here: the watches (`drift`).
 
-use std::collections::{HashMap, HashSet};
-use std::sync::Arc;
+use std::collections::HashSet;
 
-use super::desired::{Desired, Mark};
+use super::desired::Desired;
 use super::object::Managed;
 use super::store::Store;
 use mainstay_cluster::{Kind, KindId};
@@ -21,16 +20,19 @@ impl Store {
         is_new
     }
 
-    /// Returns the watched kinds of an owner's objects, each with the label of these objects.
-    pub(crate) fn kinds_of(&self, owner: &Owner) -> Vec<(Arc<Kind>, Arc<str>)> {
-        let mut kinds: HashMap<KindId, (Arc<Kind>, Arc<str>)> = HashMap::new();
-        for desired in self.kept_for(owner).map(|(_, managed)| &managed.desired) {
-            let id = desired.kind.id();
-            if let (Mark::Label(label), true) = (&desired.mark, self.watched.contains_key(&id)) {
-                kinds.entry(id).or_insert_with(|| (Arc::clone(&desired.kind), Arc::clone(label)));
+    /// Marks an owner's labelled objects of the `concerned` kinds as unshown. Returns these kinds, which must be listed.
+    pub(crate) fn show_again(&mut self, owner: &Owner, concerned: impl Fn(&Kind) -> bool) -> HashSet<KindId> {
+        let is_concerned = |desired: &Desired| desired.label().is_some() && concerned(&desired.kind);
+        let of_owner = self.kept_for(owner).filter(|(_, managed)| is_concerned(&managed.desired));
+        let keys = of_owner.map(|(key, _)| key.clone()).collect::<Vec<_>>();
+        let mut kinds = HashSet::new();
+        for key in keys {
+            if let Some(mut managed) = self.objects.get_mut(&key) {
+                managed.is_shown = false;
+                kinds.insert(managed.desired.kind.id());
             }
         }
-        kinds.into_values().collect()
+        kinds
     }
 
     /// Removes watched kinds without objects, and returns them.
@@ -57,18 +59,30 @@ impl Store {
         of_kind.map(|(_, managed)| managed.owner.clone()).collect()
     }
 
-    /// Returns the labelled objects of a kind that neither a watch nor a list has shown since the agent manages them.
-    /// Leaves out those of suspended owners: all of them are listed when the suspension ends.
+    /// Returns the labelled objects of a kind that neither a watch nor a list has shown since the agent manages them, or
+    /// since they must be [shown again](Self::show_again). Leaves out those of suspended owners: all of them are listed
+    /// when the suspension ends. Leaves out those that are watched by name, unless their drift was only reported: the
+    /// policy may have changed since.
     pub(crate) fn unshown(&self, kind: &Kind) -> HashSet<Key> {
         let id = kind.id();
         let is_active = |owner: &Owner| self.accounts.get(owner).is_some_and(|account| !account.policy.suspended);
         let unshown = self.objects.iter().filter(|(_, managed)| {
-            !managed.is_shown && managed.is_expected() && is_watched_as(managed, &id) && is_active(&managed.owner)
+            let is_listed = managed.followed.is_none() || managed.is_reported();
+            let is_unshown = !managed.is_shown && managed.is_expected() && is_listed;
+            is_unshown && is_watched_as(managed, &id) && is_active(&managed.owner)
         });
         unshown.map(|(key, _)| key.clone()).collect()
     }
 
-    /// Whether neither a watch nor a list has shown an object since the agent manages it.
+    /// Returns the label value of these objects, if they have the same one.
+    pub(crate) fn only_label<'k>(&self, keys: impl IntoIterator<Item = &'k Key>) -> Option<String> {
+        let mut labels = keys.into_iter().map(|key| self.get(key)?.desired.label());
+        let first = labels.next()??;
+        labels.all(|other| other == Some(first)).then(|| first.to_owned())
+    }
+
+    /// Whether neither a watch nor a list has shown an object since the agent manages it, or since it must be shown
+    /// again.
     pub(crate) fn is_unshown(&self, key: &Key) -> bool {
         self.get(key).is_some_and(|managed| !managed.is_shown)
     }
@@ -91,6 +105,7 @@ fn is_watched_as(managed: &Managed, (group, version, kind): &KindId) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
     use std::time::Instant;
 
     use jiff::Timestamp;
@@ -141,5 +156,22 @@ mod tests {
         assert!(store.unshown(&object.kind).is_empty());
         store.set_policy(&owner, POLICY, History::default());
         assert_eq!(store.unshown(&object.kind).len(), 1);
+    }
+
+    #[test]
+    fn objects_of_the_concerned_kinds_are_listed_again_until_they_are_shown() {
+        let (mut store, object) = applied();
+        let owner = Owner::git_sync("shop", "demo");
+        assert!(store.show_again(&owner, |_| false).is_empty());
+        assert!(store.show_again(&Owner::git_sync("shop", "other"), |_| true).is_empty());
+        assert!(store.unshown(&object.kind).is_empty());
+        assert_eq!(store.show_again(&owner, |_| true), HashSet::from([object.kind.id()]));
+        assert_eq!(store.unshown(&object.kind), HashSet::from([object.key.clone()]));
+        assert_eq!(store.only_label(&store.unshown(&object.kind)).as_deref(), Some("shop.demo"));
+        store.see(&object.kind, &object.key, live(5, "1"), Instant::now(), Timestamp::UNIX_EPOCH);
+        assert!(store.unshown(&object.kind).is_empty());
+        store.show_again(&owner, |_| true);
+        store.remove_owner(&owner);
+        assert!(store.unshown(&object.kind).is_empty(), "its owner is gone");
     }
 }

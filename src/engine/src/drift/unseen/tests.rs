@@ -39,7 +39,7 @@ fn steps(lists: &mut Lists) -> Vec<String> {
                 names.sort();
                 format!("missing {} at {version}", names.join(","))
             }
-            Step::Failed(_) => "failed".to_owned(),
+            Step::Failed(..) => "failed".to_owned(),
         });
         // The caller begins the list.
         if is_due {
@@ -147,6 +147,20 @@ async fn a_stuck_list_ends_and_another_one_is_due_after_a_growing_delay() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_list_that_ends_before_it_is_complete_fails_and_is_repeated() {
+    let mut lists = Lists::new(&kind());
+    let ended = || stream::iter([WatchEvent::Begin, WatchEvent::Initial(live("a"))]).boxed();
+    lists.begin_with(ended(), keys(&["a", "b"]));
+    assert_eq!(steps(&mut lists), ["listed a", "failed"]);
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert_eq!(steps(&mut lists), ["due"]);
+    lists.begin_with(ended(), keys(&["b"]));
+    assert!(matches!(lists.next().now_or_never(), Some(Step::Failed(_, 2))));
+    lists.begin_with(ended(), HashSet::new());
+    assert_eq!(lists.failures, 0, "no object is awaited any more");
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_namespace_that_rejects_its_lists_does_not_delay_the_others() {
     let mut lists = Lists::new(&kind());
     let key = |namespace: &str| kind().key(Some(namespace), "x");
@@ -194,7 +208,7 @@ async fn a_namespace_that_rejects_its_lists_does_not_delay_the_others() {
 async fn a_failed_list_ends_and_waits_for_a_limited_retry_after() {
     let mut lists = Lists::new(&kind());
     lists.begin_with(stream::pending().boxed(), keys(&["a"]));
-    assert!(matches!(lists.fail("busy".into(), Some(Duration::from_secs(300)), Duration::ZERO), Step::Failed(_)));
+    assert!(matches!(lists.fail("busy".into(), Some(Duration::from_secs(300)), Duration::ZERO), Step::Failed(_, 1)));
     tokio::time::sleep(LONGEST_RETRY * 9 / 10).await;
     assert_eq!(steps(&mut lists), [""; 0]);
     tokio::time::sleep(LONGEST_RETRY / 10).await;
