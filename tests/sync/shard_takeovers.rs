@@ -5,9 +5,10 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use mainstay_cluster::Timing;
+use mainstay_cluster::shards::Member;
 use mainstay_testkit::world::{NAMESPACE, World, condition_of};
 
-use super::shards::{agree, all_ready, edit, owner, reverted, start_shard, syncs};
+use super::shards::{agree, all_ready, edit, holders, owner, reverted, start_shard, syncs};
 
 /// The surviving agent renews its Leases in time, also on a slow machine.
 const TIMING: Timing =
@@ -71,6 +72,38 @@ async fn the_next_leader_writes_the_states_that_it_saw_before_it_led() {
     }
     leads(&world, "two").await;
     assert_eq!(two.deletions(), Vec::<String>::new());
+}
+
+/// Whether the Lease of an agent's shard names an expired Lease.
+fn shows_expired(world: &World, identity: &str) -> bool {
+    let leases = world.server.objects("coordination.k8s.io/v1", "leases", Some(NAMESPACE));
+    let mut of_agent = leases.iter().filter(|lease| lease["spec"]["holderIdentity"] == identity);
+    of_agent.any(|lease| {
+        let view = lease["metadata"]["annotations"]["mainstay.dev/shard-view"].as_str();
+        let view = view.and_then(|view| serde_json::from_str::<Value>(view).ok());
+        view.is_some_and(|view| view["expired"].is_object())
+    })
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_new_agent_takes_the_shard_whose_lease_another_one_shows_as_expired() {
+    let mut world = World::new().await;
+    world.timing = TIMING;
+    let one = start_shard(&mut world, "one");
+    leads(&world, "one").await;
+    let two = start_shard(&mut world, "two");
+    let shard_of = |held: &[(Member, String)], identity: &str| {
+        held.iter().find(|(_, holder)| holder == identity).map(|(member, _)| *member)
+    };
+    let before = agree(&world, 2).await;
+    one.kill().await;
+    world.until("the Lease of the dead agent has expired", |w| shows_expired(w, "two")).await;
+    let three = start_shard(&mut world, "three");
+    world.until("the new agent has a shard", |w| shard_of(&holders(w), "three").is_some()).await;
+    // Another shard is free, and the new agent itself has not observed the Lease for its duration.
+    assert_eq!(shard_of(&holders(&world), "three"), shard_of(&before, "one"));
+    world.until("no Lease counts as expired", |w| !shows_expired(w, "two")).await;
+    assert_eq!((two.deletions(), three.deletions()), (Vec::new(), Vec::new()));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -155,7 +155,7 @@ metadata! {
     pub const SHARD_VIEW: Annotation = "mainstay.dev/shard-view";
         on "the Leases of agents with shards", by "Mainstay",
         values "the agents, as JSON; on the Lease of the leader its identity",
-        "The agents among which the agent of this shard divides the GitSyncs.";
+        "The agents among which the agent of this shard divides the GitSyncs, and the Leases that have expired for it.";
     pub const HOME_CLUSTER: Annotation = "mainstay.dev/home-cluster";
         on "inventory ConfigMaps in remote clusters", by "Mainstay", values "the uid of the namespace `kube-system`",
         "The cluster of the GitSync.";

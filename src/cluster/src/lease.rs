@@ -4,7 +4,7 @@
 //! The holder renews the Lease every retry period, and steps down by itself if it could not renew the Lease for
 //! [`Timing::deadline`]. Other candidates take the Lease if it has not changed for its duration. Each candidate
 //! measures that time with its own clock from when it saw the change, because clocks of different machines cannot be
-//! compared.
+//! compared. A candidate for a shard also takes a Lease that has not changed for its duration by the clock of a member.
 //!
 //! Invariant: every write contains the resourceVersion that was read. If two candidates take the Lease simultaneously,
 //! only one succeeds.
@@ -19,6 +19,8 @@ mod attempt;
 mod observed;
 mod timing;
 
+use std::pin::pin;
+
 use jiff::Timestamp;
 use serde_json::{Value, json};
 use tokio::sync::watch;
@@ -29,7 +31,7 @@ use super::apply::Persistence;
 use super::connect::Cluster;
 use super::error::Error;
 use super::kind::{Kind, Scope};
-use super::shards::{MOST, Member, Seen, is_of_members, released};
+use super::shards::{MOST, Member, Seen, follow_expiries, is_of_members, released};
 use mainstay_api::names::{LEASE, SHARD_LEASE, SHARD_LEASE_LEADER, SHARD_LEASE_MEMBER, SHARD_VIEW, VERSION};
 use mainstay_object::failure::caught;
 use observed::{Observed, pause};
@@ -115,6 +117,8 @@ pub struct Elector {
     mark: Option<Mark>,
     /// Records the Leases of shards for the work of a member.
     seen: Option<Seen>,
+    /// Whether this candidate watches which Leases the members show as expired.
+    follows_expiries: bool,
     leading: watch::Sender<Option<Term>>,
 }
 
@@ -164,6 +168,7 @@ impl Elector {
             timing,
             mark: None,
             seen: None,
+            follows_expiries: false,
             leading,
         };
         (elector, Leadership(leadership))
@@ -196,9 +201,16 @@ impl Elector {
         self
     }
 
+    /// Makes this a candidate for a shard that watches which Leases the members show as expired, and takes one of these
+    /// immediately.
+    #[must_use]
+    pub fn following_expiries(self) -> Self {
+        Self { follows_expiries: true, ..self }
+    }
+
     /// Takes part in the election until `shutdown` is cancelled, then releases the Lease if this candidate holds it.
     pub async fn run(self, shutdown: CancellationToken) {
-        while let Some(held) = shutdown.run_until_cancelled(caught(self.acquire())).await {
+        while let Some(held) = shutdown.run_until_cancelled(caught(self.acquire_beside_watch())).await {
             let Ok(held) = held else {
                 tokio::time::sleep(self.timing.retry).await;
                 continue;
@@ -215,6 +227,21 @@ impl Elector {
             } else {
                 tracing::warn!(lease = %name, identity = %self.identity, "no longer leading");
             }
+        }
+    }
+
+    /// Polls the Leases until one can be taken, beside the watch of the members.
+    async fn acquire_beside_watch(&self) -> Held {
+        let expiries = async {
+            match &self.seen {
+                Some(seen) if self.follows_expiries => follow_expiries(&self.cluster, &self.namespace, seen).await,
+                _ => std::future::pending().await,
+            }
+        };
+        let mut acquiring = pin!(self.acquire());
+        tokio::select! {
+            held = &mut acquiring => held,
+            () = expiries => acquiring.await,
         }
     }
 
@@ -246,7 +273,15 @@ impl Elector {
                 }
             }
             seen.end_round();
-            tokio::time::sleep(pause(&seen, self.timing, Instant::now(), fastrand::f64())).await;
+            let pause = tokio::time::sleep(pause(&seen, self.timing, Instant::now(), fastrand::f64()));
+            match &self.seen {
+                // A candidate that may hold a Lease waits as long as it must.
+                Some(all) if seen.unsure.is_none() => tokio::select! {
+                    () = pause => {}
+                    () = all.expires() => {}
+                },
+                _ => pause.await,
+            }
         }
     }
 

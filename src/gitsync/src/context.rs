@@ -16,6 +16,7 @@ use super::outcome::Refused;
 use super::placement::{Reach, label};
 use super::registry::{Elsewhere, Registry};
 use super::rights::Rights;
+use super::status_turn::StatusTurns;
 use super::urgency::ShowTurns;
 use mainstay_api::GitSync;
 use mainstay_cluster::liveness::Component;
@@ -92,6 +93,8 @@ pub struct Context {
     reconciles: Arc<AtomicU64>,
     /// Limits how often running attempts are shown in statuses.
     pub(super) show_turns: ShowTurns,
+    /// Limits the statuses that only name a new commit.
+    pub(super) status_turns: StatusTurns,
     /// Limits the watches of other tools' objects.
     pub(super) contest_watches: Arc<Semaphore>,
     /// Limits the memory of inventories while they load: every user who can write ConfigMaps can make them large.
@@ -156,6 +159,7 @@ impl Context {
             facts: Arc::default(),
             reconciles: Arc::default(),
             show_turns: ShowTurns::default(),
+            status_turns: StatusTurns::default(),
             contest_watches: Arc::new(Semaphore::new(contest_watch::OF_AGENT)),
             loading: Semaphore::new(LOADING),
             loading_small: Semaphore::new(LOADING_SMALL),
@@ -190,6 +194,7 @@ impl Context {
             facts: Arc::clone(&self.facts),
             reconciles: Arc::clone(&self.reconciles),
             show_turns: self.show_turns.clone(),
+            status_turns: self.status_turns.clone(),
             contest_watches: Arc::clone(&self.contest_watches),
             prevention: Arc::clone(&self.prevention),
             // The limit is separate, because a remote cluster may never respond.

@@ -120,6 +120,8 @@ mod running;
 mod schedule;
 mod shared_plan;
 pub mod status;
+#[expect(clippy::disallowed_methods, reason = "a status waits until a time")]
+mod status_turn;
 mod step;
 mod substitution;
 mod tally;

@@ -21,6 +21,7 @@ use super::prune::deletes_objects;
 use super::registry;
 use super::resolve::{Directory, ResolvedSync, confine};
 use super::running::Running;
+use super::status_turn::StatusTurn;
 use super::step::Step;
 use super::unread;
 use super::urgency::{Urgency, WriteBudget};
@@ -71,6 +72,8 @@ pub(super) struct Task {
     pub(super) unhealthy: Option<String>,
     /// The budget of status writes.
     pub(super) writes: WriteBudget,
+    /// The turn of a status that only names a new commit.
+    pub(super) status_turn: StatusTurn,
     /// End of the delay of a status that shows unhealthy objects, counted from the first such status.
     pub(super) grace: Option<Instant>,
     /// Earliest time of the next inventory save outside of an attempt.
@@ -141,6 +144,8 @@ impl Task {
         let (place, context) = first_place(home, input);
         let (namespace, name) = (owner.resource().namespace(), owner.resource().name());
         Self {
+            // A remote cluster may never respond.
+            status_turn: StatusTurn::of(&home.status_turns, home.is_shared() && matches!(place, Place::Home)),
             consumer: Consumer::new(ConsumerKind::GitSync, namespace, name),
             label: label(namespace, name),
             home: Arc::clone(home),
@@ -250,8 +255,10 @@ impl Task {
         let pushed = pushed.filter(|due| !due.is_known(self.state.seen.map(|(commit, _)| commit)));
         self.expired = self.expired.max(pushed.map(|due| due.after));
         if changed || retry || pushed.is_some() || self.next_look <= now {
+            self.status_turn.give_back();
             self.last_seen = Some(Box::new(seen));
             if sync.metadata.deletion_timestamp.is_some() {
+                self.status_turn.started();
                 let next = self.end(sync).await;
                 self.postpone_untried(now);
                 return next;
@@ -348,6 +355,7 @@ impl Task {
         let reads_by = self.publish(sync, repository);
         self.attempt(sync).settle_finalizer().await?;
         self.attempt(sync).load_inventory().await?;
+        self.status_turn.started();
         // A suspended GitSync keeps its present mirror.
         let remote = self.remote(sync, repository).await;
         if let Ok((remote, _)) = &remote {

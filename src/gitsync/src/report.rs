@@ -2,6 +2,7 @@
 //!
 //! Invariant: a sync request by annotation is reported immediately, other changes as soon as `urgency` allows.
 //! Invariant: refused status writes back off.
+//! Invariant: with shards, a status that only names a new commit waits for its turn, unless a user has requested the sync.
 //!
 //! Not here: the content of a status (`status`).
 
@@ -16,7 +17,7 @@ use super::reconcile::Task;
 use super::shared_plan;
 use super::status;
 use super::terminating::TerminatingObjects;
-use super::urgency::{Urgency, urgency};
+use super::urgency::{Urgency, first_grace, only_names_commit, urgency};
 use super::whereabouts::Place;
 use mainstay_api::GitSync;
 use mainstay_api::conditions::{Reason, Type};
@@ -25,13 +26,6 @@ use mainstay_cluster::Part;
 use mainstay_engine::notification::Message;
 use mainstay_engine::prevention;
 
-/// Delay of a status that shows unhealthy objects. Objects that become healthy in this time cause one write instead of
-/// two.
-const HEALTH_GRACE: Duration = Duration::from_millis(50);
-/// Delay of the first status of a new agent that has applied nothing, because it has not seen its objects yet.
-const FIRST_LOOK: Duration = Duration::from_millis(700);
-/// Maximum delay of that status while kinds are listed for the first time: seconds, with hundreds of GitSyncs.
-const FIRST_LISTS: Duration = Duration::from_secs(30);
 /// Minimum time between two inventory saves outside of attempts. An inventory grows with the number of objects.
 const SAVE_EVERY: Duration = Duration::from_secs(5);
 /// Interval of status updates while another client keeps changing an object.
@@ -113,6 +107,8 @@ impl Task {
             outcome.began_no_earlier_than(self.unhealthy_since());
             self.report_outcome(sync, &outcome, now).await;
         }
+        // A turn is for one report.
+        self.status_turn.give_back();
         self.settling = self.settling.into_iter().chain(self.owed_save).min();
         self.set_facts();
     }
@@ -163,19 +159,25 @@ impl Task {
         let urgency = urgency(&old, &new);
         // A sync request is reported immediately, unless writing the status failed before.
         let is_asked = self.request.is_some() && self.failed_writes == 0;
-        let Some(due) = self.writes.due(urgency, now) else {
-            self.status = Some(old);
-            self.state.progress.forget_shown();
-            self.grace = None;
-            return;
-        };
+        let Some(due) = self.writes.due(urgency, now) else { return self.set_written(old) };
         let grace = if waits { self.grace_of(outcome, urgency, (&old, &new), now) } else { now };
         let due = if is_asked { now } else { due }.max(grace);
         if due > now {
             self.settling = Some(self.settling.map_or(due, |at| at.min(due)));
             return;
         }
-        self.write_status(sync, &old, new).await;
+        let waits_for_turn = self.context.is_shared() && !is_asked && only_names_commit(&old, &new);
+        if !waits_for_turn || self.status_turn.may_write(now) {
+            self.write_status(sync, &old, new).await;
+        }
+    }
+
+    /// Records the written status.
+    fn set_written(&mut self, status: GitSyncStatus) {
+        self.status = Some(status);
+        self.state.progress.forget_shown();
+        self.grace = None;
+        self.status_turn.end();
     }
 
     /// Returns the plan for GitSyncs of other agents; `None` without shards. Until a commit is planned for the present
@@ -216,12 +218,9 @@ impl Task {
             return now;
         }
         let is_new_agent = self.writes.is_untouched() && self.request.is_none();
-        let is_unseen = is_new_agent && old.applied_commit.is_some() && old.applied_commit == new.applied_commit;
-        let grace = match is_unseen {
-            true if self.context.writer.store().awaits_first_look(&self.owner) => FIRST_LISTS,
-            true => FIRST_LOOK,
-            false => HEALTH_GRACE,
-        };
+        let is_known = is_new_agent && old.applied_commit.is_some();
+        let is_listing = is_known && self.context.writer.store().awaits_first_look(&self.owner);
+        let grace = first_grace(is_known.then(|| old.applied_commit == new.applied_commit), is_listing);
         // The delay only becomes shorter once objects are seen.
         let until = self.grace.map_or(now + grace, |until| until.min(now + grace));
         self.grace = Some(until);
@@ -297,9 +296,7 @@ impl Task {
                 self.state.handovers.offered = offers;
                 // A history is kept once, in the state. A patch without it leaves it in the status.
                 self.state.owes_history &= std::mem::take(&mut new.history).is_empty();
-                self.status = Some(new);
-                self.state.progress.forget_shown();
-                self.grace = None;
+                self.set_written(new);
                 self.writes.written(Instant::now());
                 self.failed_writes = 0;
                 self.request = None;

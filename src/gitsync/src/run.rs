@@ -66,6 +66,7 @@ pub async fn run(
             end = task.reconcile_or_fail(&sync) => if end == Next::Over { break },
         }
         signals.move_to_cluster_of(&task);
+        task.status_turn.started();
         tokio::select! {
             () = stop.cancelled() => return,
             () = lost.cancelled() => return Box::pin(leave_to_other_agent(&context, &task, &sync)).await,
@@ -183,6 +184,7 @@ impl Signals {
             () = self.drifted.notified() => task.objects_changed(),
             () = self.dependencies.notified() => task.dependencies_changed(),
             () = self.room.notified() => task.next_look = Instant::now(),
+            () = task.status_turn.granted(&task.home.status_turns) => {}
             () = contest_watch::released(&mut task.contest) => task.state.failed.retry_contested(Instant::now()),
             // The status shows the state of the prevention.
             () = self.prevention.notified() => {}

@@ -22,6 +22,15 @@ const BURST: u32 = 5;
 /// Time after which one more write is allowed.
 const REFILL: Duration = Duration::from_secs(1);
 
+/// Delay of a status that shows unhealthy objects. Objects that become healthy in this time cause one write instead of
+/// two.
+const HEALTH_GRACE: Duration = Duration::from_millis(50);
+/// Delay of the first status of a new agent that has applied nothing, because it has not seen its objects yet.
+const FIRST_LOOK: Duration = Duration::from_millis(700);
+/// Maximum delay of the first status of a new agent while kinds are listed for the first time: seconds, with hundreds of
+/// GitSyncs.
+const FIRST_LISTS: Duration = Duration::from_secs(30);
+
 /// Minimum time between two writes for all running attempts.
 pub(super) const BETWEEN: Duration = Duration::from_millis(250);
 
@@ -45,6 +54,27 @@ pub(super) fn urgency(old: &GitSyncStatus, new: &GitSyncStatus) -> Urgency {
     } else {
         Urgency::Now
     }
+}
+
+/// Whether `new` only names a new commit, which has changed none of the objects, beside counters and texts.
+pub(super) fn only_names_commit(old: &GitSyncStatus, new: &GitSyncStatus) -> bool {
+    let is_new = old.attempted_commit != new.attempted_commit || old.applied_commit != new.applied_commit;
+    let applied = new.history.first().filter(|entry| Some(&entry.commit) == new.applied_commit.as_ref());
+    let has_changed =
+        applied.is_some_and(|entry| [entry.created, entry.changed, entry.pruned].iter().any(|count| *count > 0));
+    is_new && !has_changed && !has_first_revert(old, new) && without_commit(old) == without_commit(new)
+}
+
+/// Removes the fields that a new commit changes, and counters.
+fn without_commit(status: &GitSyncStatus) -> GitSyncStatus {
+    let mut status = without_counters(status);
+    (status.attempted_commit, status.attempted_reference) = (None, None);
+    (status.applied_commit, status.short_commit, status.applied_tree_id) = (None, None, None);
+    status.history.clear();
+    if let Some(shared) = &mut status.shared {
+        shared.commit.clear();
+    }
+    status
 }
 
 /// Whether an object was reverted that is not among the reverts in the written status.
@@ -75,6 +105,17 @@ fn without_counters(status: &GitSyncStatus) -> GitSyncStatus {
         condition.last_transition_time.0 = jiff::Timestamp::UNIX_EPOCH;
     }
     status
+}
+
+/// Returns the delay of a status that shows unhealthy objects. `is_same` is whether a new agent found the commit of the status
+/// applied; `None` for a later status, and without a commit. `is_listing` is whether objects are not seen yet. Otherwise a new
+/// commit would be shown twice: with unseen objects, and with healthy ones soon after.
+pub(super) fn first_grace(is_same: Option<bool>, is_listing: bool) -> Duration {
+    match is_same {
+        Some(_) if is_listing => FIRST_LISTS,
+        Some(true) => FIRST_LOOK,
+        Some(false) | None => HEALTH_GRACE,
+    }
 }
 
 /// The budget of status writes: a token bucket.
@@ -136,7 +177,7 @@ impl ShowTurns {
 mod tests {
     use super::*;
     use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
-    use mainstay_api::git_sync::{DriftReason, Drifted, Failure, Revert, WHOLE_OBJECT};
+    use mainstay_api::git_sync::{AppliedCommit, DriftReason, Drifted, Failure, Revert, SharedPlan, WHOLE_OBJECT};
 
     fn ready(status: &str, message: &str) -> Condition {
         Condition {
@@ -218,6 +259,61 @@ mod tests {
         check(Urgency::Now, |new| new.drifted[0].fields = vec![WHOLE_OBJECT.into()]);
         check(Urgency::Counters, |new| new.drifted[0].fields.push("data.other".into()));
         check(Urgency::Counters, |new| new.drifted[0].next_attempt = Some(Time(jiff::Timestamp::UNIX_EPOCH)));
+    }
+
+    fn only_names(change: impl FnOnce(&mut GitSyncStatus)) -> bool {
+        let plan = SharedPlan { commit: "c1".into(), carried_out: true, wanted: vec!["a".into()], wanted_objects: 1 };
+        let old = GitSyncStatus { attempted_commit: Some("c1".into()), shared: Some(plan), ..status() };
+        let mut new = old.clone();
+        new.conditions[0].message = "applied commit c2".into();
+        (new.attempted_commit, new.applied_commit) = (Some("c2".into()), Some("c2".into()));
+        (new.short_commit, new.applied_tree_id) = (Some("c2".into()), Some("t2".into()));
+        if let Some(shared) = &mut new.shared {
+            shared.commit = "c2".into();
+        }
+        change(&mut new);
+        only_names_commit(&old, &new)
+    }
+
+    fn applied(commit: &str, changed: i64) -> AppliedCommit {
+        AppliedCommit {
+            commit: commit.into(),
+            subject: String::new(),
+            author: String::new(),
+            authored_at: None,
+            reference: None,
+            when: Time(jiff::Timestamp::UNIX_EPOCH),
+            duration_ms: 1,
+            created: 0,
+            changed,
+            unchanged: 1,
+            pruned: 0,
+            objects: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn a_commit_that_changes_no_object_of_the_git_sync_is_only_named() {
+        assert!(only_names(|_| {}));
+        assert!(only_names(|new| new.healthy = 2), "counters");
+        assert!(only_names(|new| new.history = vec![applied("c2", 0), applied("c1", 1)]));
+        assert!(!only_names(|new| new.history = vec![applied("c2", 1)]), "a user waits for the change");
+        assert!(!only_names(|new| new.conditions[0].status = "False".into()));
+        assert!(!only_names(|new| new.held.push("Namespace shop".into())));
+        assert!(!only_names(|new| new.last_reverts.insert(0, put_back("b", 2))));
+        assert!(!only_names(|new| new.observed_generation = Some(2)));
+        assert!(!only_names(|new| new.last_handled_request = Some("now".into())));
+        assert!(!only_names(|new| new.shared.as_mut().unwrap().carried_out = false), "others wait for it");
+        assert!(!only_names(|new| new.shared.as_mut().unwrap().wanted.clear()), "others wait for it");
+        let same = status();
+        assert!(!only_names_commit(&same, &same), "no commit");
+    }
+
+    #[test]
+    fn the_first_status_of_a_new_agent_waits_until_objects_are_seen() {
+        assert_eq!([first_grace(Some(true), true), first_grace(Some(false), true)], [FIRST_LISTS; 2]);
+        assert_eq!(first_grace(Some(true), false), FIRST_LOOK);
+        assert_eq!([first_grace(Some(false), false), first_grace(None, true)], [HEALTH_GRACE; 2]);
     }
 
     #[test]

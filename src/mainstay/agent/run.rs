@@ -58,7 +58,11 @@ pub async fn run(settings: Settings, cluster: Cluster, emitter: Emitter, stop: C
         let (timing, seen, worked) = (settings.timing, seen.clone(), worked.clone());
         let (elector, leadership) = match settings.shards {
             None => Elector::new(cluster, namespace, LEASE, identity, timing),
-            Some(count) => Elector::of_shards(cluster, namespace, count, identity, timing, published, seen),
+            Some(count) => {
+                let (elector, leadership) =
+                    Elector::of_shards(cluster, namespace, count, identity, timing, published, seen);
+                (elector.following_expiries(), leadership)
+            }
         };
         tasks.spawn(async move {
             elector.run(worked).await;

@@ -1,5 +1,7 @@
 //! One attempt of a candidate to take one of its Leases.
 //!
+//! Invariant: a Lease that a member has shown as expired is taken only at the version that the member has seen. The write
+//! contains that version, so a holder that has renewed the Lease since keeps it.
 //! Invariant: a candidate begins no term if the response to its write leaves no time for a renewal: a retry period before
 //! [`Timing::deadline`](super::Timing::deadline). It reads the Lease again instead, and takes no other before that. After a
 //! second such result, it waits until the Lease has expired for others, so that one of them can lead.
@@ -12,7 +14,7 @@ use super::observed::{LeaseAction, Observed, decide, observe};
 use super::{Elector, Held, held};
 use crate::apply::Persistence;
 use crate::error::Error;
-use crate::shards::{Member, is_of_members};
+use crate::shards::{Member, Seen, is_of_members};
 
 impl Elector {
     /// Takes the first Lease that may be taken. An error with one Lease does not stop the attempts with the others, unless
@@ -21,7 +23,7 @@ impl Elector {
         let (mut failed, unsure) = (None, seen.unsure);
         seen.unread.clear();
         seen.refused = 0;
-        for index in (0..self.names.len()).filter(|index| unsure.is_none_or(|unsure| unsure == *index)) {
+        for index in self.order().into_iter().filter(|index| unsure.is_none_or(|unsure| unsure == *index)) {
             let found = self.cluster.get(&self.kind, Some(&self.namespace), &self.names[index]).await;
             // The clock is read after the response arrived, so that a change is never dated before it happened.
             let answered = Instant::now();
@@ -53,6 +55,20 @@ impl Elector {
         failed.map_or(Ok(None), Err)
     }
 
+    /// Returns the Leases in the order in which they are read: first those that a member has shown as expired.
+    fn order(&self) -> Vec<usize> {
+        let expired = self.seen.as_ref().map(Seen::expired).unwrap_or_default();
+        let is_expired = |index: &usize| Member::new(*index).is_some_and(|member| expired.contains(&member));
+        let (first, later): (Vec<_>, Vec<_>) = (0..self.names.len()).partition(is_expired);
+        first.into_iter().chain(later).collect()
+    }
+
+    /// Whether a member has shown that this Lease has expired.
+    fn is_shown_expired(&self, index: usize, found: Option<&Value>) -> bool {
+        let (Some(all), Some(member), Some(lease)) = (&self.seen, Member::new(index), found) else { return false };
+        all.has_expired(member, lease)
+    }
+
     /// Takes a Lease, as it was read, if that is allowed. Returns `None` if it is not, if another process was faster, or if
     /// the response was late.
     async fn attempt(
@@ -71,7 +87,8 @@ impl Elector {
         }
         let (mut waits, mut is_others) = (false, true);
         if let Some(now) = observe(seen.own.remove(&index), found.as_ref(), answered) {
-            waits = decide(&now, &self.identity, self.timing.lease, answered) == LeaseAction::Wait;
+            let is_held = decide(&now, &self.identity, self.timing.lease, answered) == LeaseAction::Wait;
+            waits = is_held && !self.is_shown_expired(index, found.as_ref());
             is_others = is_missing || now.holder() != self.identity;
             seen.own.insert(index, now);
         }

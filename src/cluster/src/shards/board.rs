@@ -2,6 +2,8 @@
 //!
 //! Invariant: a view is published only after the work for lost GitSyncs has stopped.
 //! Invariant: a view counts as published once the watch has shown it in the member's own Lease.
+//! Invariant: a member shows that another one's Lease has expired before it counts that member as away. A successor takes the
+//! Lease in between, and the share stays with its shard.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -11,7 +13,11 @@ use tokio::time::Instant;
 
 use super::member::{Member, Members};
 use super::ownership::{Ownership, Pins};
-use super::view::{PushNote, Shown, View};
+use super::view::{Expired, PushNote, Shown, View};
+
+/// The part of the grace for which an expired Lease counts as live. A successor needs it to read that the Lease has expired,
+/// and to take it. Otherwise the share would move to the other members and back. Without a successor, these begin later.
+const FOR_SUCCESSOR: f64 = 0.3;
 
 /// The step of a member.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,7 +34,7 @@ enum Step {
 #[derive(Clone, Debug)]
 pub(super) struct Known {
     shown: Shown,
-    /// The member counts as live until this time.
+    /// The member may act until this time.
     until: Instant,
 }
 
@@ -48,9 +54,14 @@ impl Known {
         Self { shown, until }
     }
 
-    /// Returns until when the member counts as live.
+    /// Returns until when the member may act.
     pub(super) fn until(&self) -> Instant {
         self.until
+    }
+
+    /// Returns until when the member counts as live, with the time for a successor after an expiry.
+    fn counts_until(&self, grace: Duration) -> Instant {
+        if self.shown.holder().is_empty() { self.until } else { self.until + grace.mul_f64(FOR_SUCCESSOR) }
     }
 }
 
@@ -119,9 +130,19 @@ impl Board {
         self.is_complete = is_complete;
     }
 
-    /// Returns the live members. A Lease that was deleted counts until it would have expired.
+    /// Returns the live members. A Lease that was deleted counts as long as one that is not renewed.
     fn live(&self, now: Instant) -> Members {
-        self.leases.iter().filter(|(_, known)| now < known.until).map(|(member, _)| *member).collect()
+        let is_live = |known: &Known| now < known.counts_until(self.grace);
+        self.leases.iter().filter(|(_, known)| is_live(known)).map(|(member, _)| *member).collect()
+    }
+
+    /// Returns the Leases of other members that have expired, as they were seen last. A Lease with another version was
+    /// renewed meanwhile.
+    fn expired(&self, now: Instant) -> Expired {
+        let is_expired = |known: &Known| known.until <= now && !known.shown.holder().is_empty();
+        let others = self.leases.iter().filter(|(member, known)| **member != self.me && is_expired(known));
+        let versions = others.map(|(member, known)| (*member, known.shown.version.clone()));
+        versions.filter(|(_, version)| !version.is_empty()).collect()
     }
 
     /// Returns the members of the next view. Without an own Lease or a leader among the members, there are none.
@@ -157,13 +178,14 @@ impl Board {
     }
 
     /// Returns the annotation of the own Lease, once there is a view.
-    pub(super) fn note(&self, push_note: &PushNote) -> Option<String> {
-        self.published.map(|view| view.text(push_note))
+    pub(super) fn note(&self, push_note: &PushNote, now: Instant) -> Option<String> {
+        self.published.map(|view| view.text(push_note, &self.expired(now)))
     }
 
-    /// Returns the time of the next expiry.
+    /// Returns the next time at which a Lease expires, or an expired one does not count any more.
     pub(super) fn due(&self, now: Instant) -> Option<Instant> {
-        self.leases.values().map(|known| known.until).filter(|until| *until > now).min()
+        let times = self.leases.values().flat_map(|known| [known.until, known.counts_until(self.grace)]);
+        times.filter(|time| *time > now).min()
     }
 
     /// Returns the pushes that the leader has received, as another member's Lease shows them.

@@ -120,7 +120,7 @@ impl Following {
 
     /// Publishes the view to the other members, and the owned GitSyncs to the work.
     fn publish(&self, now: Instant) {
-        let note = self.board.note(&self.with.push_note.borrow());
+        let note = self.board.note(&self.with.push_note.borrow(), now);
         // A view of an earlier run stays until there is a new one.
         if note.is_some() {
             self.with.note.send_if_modified(|old| replace(old, note));

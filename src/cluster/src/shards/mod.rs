@@ -14,6 +14,9 @@
 //! A process keeps the times of the Leases that it has seen ([`Seen`]): work that begins again does not wait again for a dead
 //! member.
 //!
+//! A member also shows which Leases have expired, each with its version. A candidate takes such a Lease immediately, although
+//! it has just started. The other members count the dead one a little longer, so that its share goes to the successor.
+//!
 //! Invariant: two members never act on one GitSync. Both publish before they look at the view of the other. Both views
 //! are in one watch, whose order is the same for all, so that at least one of them sees the view of the other.
 //! Invariant: a member that does not renew its Lease stops before the Lease expires (`lease`).
@@ -23,6 +26,7 @@
 //! Not here: the work for a GitSync, and the Leases themselves (`lease`).
 
 mod board;
+mod expiries;
 mod follow;
 mod member;
 mod ownership;
@@ -37,4 +41,5 @@ pub use ownership::Ownership;
 pub use seen::Seen;
 pub use view::{PushNote, claims, members_of};
 
+pub(crate) use expiries::follow_expiries;
 pub(crate) use view::{is_of_members, released};

@@ -4,6 +4,8 @@
 //! before it becomes a member. Without these times, each beginning would wait for a dead member for the duration of another Lease.
 //!
 //! Invariant: a member counts as live for the duration of its Lease from when this process saw the last change first.
+//! Invariant: a Lease that a member has shown as expired has not changed for its duration by that member's clock. That is
+//! true of one version of the Lease, whose write is refused once there is a newer one.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -11,20 +13,28 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use serde_json::Value;
+use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use super::board::Known;
 use super::member::Member;
-use super::view::Shown;
+use super::view::{Expired, Shown};
 
 /// The Leases that this process has seen. Clones share them.
 #[derive(Clone, Debug, Default)]
-pub struct Seen(Arc<Mutex<BTreeMap<Member, Known>>>);
+pub struct Seen {
+    leases: Arc<Mutex<BTreeMap<Member, Known>>>,
+    /// The Leases that have expired by the clocks of members.
+    expired: Arc<Mutex<Expired>>,
+    /// Notified when a member shows another expired Lease.
+    shown: Arc<Notify>,
+}
 
 impl Seen {
     /// Records the Lease of a member that was read `now`. `duration` is that of a Lease that states none.
     pub(crate) fn see(&self, member: Member, lease: &Value, duration: Duration, now: Instant) {
-        let mut all = self.0.lock();
+        self.see_expired(lease);
+        let mut all = self.leases.lock();
         if lease["spec"]["holderIdentity"].as_str().unwrap_or_default().is_empty() {
             // The share of a member that stopped before the work began is free.
             all.remove(&member);
@@ -34,14 +44,43 @@ impl Seen {
         }
     }
 
+    /// Records the expired Leases that the Lease of a member shows.
+    pub(super) fn see_expired(&self, lease: &Value) {
+        let shown = Shown::of(lease).map(|shown| shown.expired()).unwrap_or_default();
+        let mut all = self.expired.lock();
+        for (member, version) in shown {
+            if all.get(&member) != Some(&version) {
+                all.insert(member, version);
+                self.shown.notify_one();
+            }
+        }
+    }
+
+    /// Whether a member has shown that this Lease has expired. Members observe a Lease before a candidate that has just
+    /// started. A Lease that was renewed has another version.
+    pub(crate) fn has_expired(&self, member: Member, lease: &Value) -> bool {
+        let version = lease["metadata"]["resourceVersion"].as_str();
+        version.is_some() && self.expired.lock().get(&member).map(String::as_str) == version
+    }
+
+    /// Returns the members whose Leases were shown as expired.
+    pub(crate) fn expired(&self) -> Vec<Member> {
+        self.expired.lock().keys().copied().collect()
+    }
+
+    /// Waits until a member shows another expired Lease. Returns immediately if one did since the last call. Cancel-safe.
+    pub(crate) async fn expires(&self) {
+        self.shown.notified().await;
+    }
+
     /// Returns the Leases.
     pub(super) fn leases(&self) -> BTreeMap<Member, Known> {
-        self.0.lock().clone()
+        self.leases.lock().clone()
     }
 
     /// Keeps the Leases that the work of a member has seen, unless a candidate of this process has seen a later change.
     pub(super) fn keep(&self, leases: &BTreeMap<Member, Known>) {
-        let mut all = self.0.lock();
+        let mut all = self.leases.lock();
         for (member, known) in leases {
             if all.get(member).is_none_or(|other| other.until() <= known.until()) {
                 all.insert(*member, known.clone());
@@ -52,7 +91,7 @@ impl Seen {
     /// Returns the members whose Leases are recorded.
     #[cfg(test)]
     pub(crate) fn members(&self) -> Vec<Member> {
-        self.0.lock().keys().copied().collect()
+        self.leases.lock().keys().copied().collect()
     }
 }
 
@@ -62,7 +101,7 @@ mod tests {
 
     use super::super::board::Board;
     use super::*;
-    use mainstay_api::names::SHARD_LEASE;
+    use mainstay_api::names::{SHARD_LEASE, SHARD_VIEW};
 
     const LEASE: Duration = Duration::from_secs(15);
 
@@ -96,6 +135,29 @@ mod tests {
         assert_eq!(due(3, at(16)), Some(at(31)), "it was renewed");
         seen.see(other, &lease("", 3), LEASE, at(17));
         assert!(seen.leases().is_empty());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_lease_has_expired_only_at_the_version_that_a_member_has_shown() {
+        let (other, seen) = (Member::new(1).unwrap(), Seen::default());
+        let mut lease = lease("one", 1);
+        lease["metadata"]["resourceVersion"] = json!("41");
+        let of_member = |version: &str| {
+            let note = json!({"generation": 1, "members": [], "expired": {"shard-1": version}}).to_string();
+            json!({"metadata": {"labels": {SHARD_LEASE: "member"}, "annotations": {SHARD_VIEW: note}}, "spec": {}})
+        };
+        assert!(!seen.has_expired(other, &lease) && seen.expired().is_empty());
+        assert!(!seen.has_expired(other, &json!({})), "it does not exist");
+        seen.see_expired(&of_member("40"));
+        seen.expires().await;
+        assert!(!seen.has_expired(other, &lease), "it was renewed");
+        seen.see_expired(&of_member("41"));
+        seen.see_expired(&of_member("41"));
+        seen.expires().await;
+        assert!(seen.has_expired(other, &lease) && !seen.has_expired(Member::new(0).unwrap(), &lease));
+        assert_eq!(seen.expired(), [other]);
+        let again = tokio::time::timeout(Duration::from_secs(3600), seen.expires()).await;
+        assert!(again.is_err(), "it was shown before");
     }
 
     #[test]

@@ -11,6 +11,7 @@ use tokio::time::Instant;
 use super::board::{Board, Known};
 use super::member::Member;
 use super::ownership::{Ownership, Pins};
+use super::seen::Seen;
 use super::view::{PushNote, Shown};
 use mainstay_api::names::{SHARD_LEASE, SHARD_VIEW};
 
@@ -87,12 +88,17 @@ impl Model {
     }
 
     fn write(&mut self, agent: usize, holder: &str) {
+        let now = self.now;
         let note = self.agents[agent].as_mut().and_then(|one| {
-            one.note = one.board.note(&PushNote::default()).or(one.note.take());
+            one.note = one.board.note(&PushNote::default(), now).or(one.note.take());
             one.note.clone()
         });
         let lease = json!({
-            "metadata": {"labels": {SHARD_LEASE: "member"}, "annotations": {SHARD_VIEW: note}},
+            "metadata": {
+                "labels": {SHARD_LEASE: "member"},
+                "annotations": {SHARD_VIEW: note},
+                "resourceVersion": self.writes.len().to_string(),
+            },
             "spec": {"holderIdentity": holder, "leaseDurationSeconds": 15, "renewTime": self.writes.len()},
         });
         self.writes.push((member(agent), lease));
@@ -255,8 +261,45 @@ fn a_member_whose_work_begins_again_does_not_wait_again_for_a_dead_one() {
     }
     assert!(model.acting().contains(&0));
     model.act(&Action::Restart(0));
+    // The Lease counts 1.5 s longer, for a successor.
     for _ in 0..3 {
         renew(&mut model);
     }
     assert_eq!(model.acting(), vec![1; SYNCS]);
+}
+
+#[test]
+fn a_successor_takes_an_expired_lease_that_a_member_shows_and_the_share_does_not_move() {
+    let mut model = Model::new(2);
+    model.act(&Action::Start(0));
+    model.act(&Action::Start(1));
+    model.settle();
+    let (before, seen) = (model.agents[0].as_ref().unwrap().running.clone(), Seen::default());
+    model.act(&Action::Die(1));
+    let dead = model.writes.iter().rfind(|(of, _)| *of == member(1)).unwrap().1.clone();
+    let renew = |model: &mut Model| {
+        for action in [Action::Wait(1), Action::Drop(0), Action::Renew(0), Action::Show(0, usize::MAX)] {
+            model.act(&action);
+        }
+        seen.see_expired(&model.writes.last().unwrap().1);
+        assert_eq!(model.agents[0].as_ref().unwrap().running, before, "the share stays with its shard");
+    };
+    // The last renewal of the dead member was shown two seconds before its death.
+    for _ in 0..12 {
+        renew(&mut model);
+        assert!(!seen.has_expired(member(1), &dead));
+    }
+    renew(&mut model);
+    assert!(seen.has_expired(member(1), &dead));
+    model.act(&Action::Start(1));
+    model.act(&Action::Show(0, usize::MAX));
+    for _ in 0..5 {
+        renew(&mut model);
+        model.act(&Action::Show(1, usize::MAX));
+        model.act(&Action::Drop(1));
+        model.act(&Action::Renew(1));
+    }
+    assert_eq!(model.acting(), vec![1; SYNCS]);
+    let new = model.writes.iter().rfind(|(of, _)| *of == member(1)).unwrap().1.clone();
+    assert!(!seen.has_expired(member(1), &new), "the successor renews it");
 }

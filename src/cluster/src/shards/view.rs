@@ -1,10 +1,13 @@
-//! The view of a member, as its Lease shows it, and the pushes that the leader passes on to other members.
+//! The view of a member, as its Lease shows it, with the pushes that the leader passes on to other members and the Leases
+//! that have expired.
 //!
 //! Invariant: a Lease that another client changed cannot cost more than [`LONGEST`] bytes, and counts as one without a
 //! view if it is not valid.
 
+use std::collections::BTreeMap;
+
 use jiff::Timestamp;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use super::member::{Member, Members};
 use mainstay_api::names::{LEASE, SHARD_LEASE, SHARD_LEASE_LEADER, SHARD_LEASE_MEMBER, SHARD_VIEW};
@@ -13,6 +16,11 @@ use mainstay_api::names::{LEASE, SHARD_LEASE, SHARD_LEASE_LEADER, SHARD_LEASE_ME
 const LONGEST: usize = 16 << 10;
 /// Maximum number of repositories in a [`PushNote`].
 const RUNG: usize = 32;
+/// Maximum length of the version of a Lease, in bytes.
+const LONGEST_VERSION: usize = 64;
+
+/// The Leases that have expired, each with its resourceVersion.
+pub(super) type Expired = BTreeMap<Member, String>;
 
 /// The members by which a member acts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -52,9 +60,13 @@ impl PushNote {
 
 impl View {
     /// Returns the annotation of the Lease.
-    pub(super) fn text(self, push_note: &PushNote) -> String {
+    pub(super) fn text(self, push_note: &PushNote, expired: &Expired) -> String {
         let members: Vec<String> = self.members.iter().map(|member| member.to_string()).collect();
         let mut text = json!({"generation": self.generation, "members": members});
+        if !expired.is_empty() {
+            let versions = expired.iter().map(|(member, version)| (member.to_string(), json!(version)));
+            text["expired"] = Value::Object(versions.collect::<Map<_, _>>());
+        }
         if !push_note.reported.is_empty() {
             text["pushes"] = json!({"count": push_note.count, "repositories": push_note.reported});
         }
@@ -83,6 +95,8 @@ pub(super) struct Shown {
     pub(super) spec: Value,
     /// The annotation; `None` if it is longer than [`LONGEST`].
     pub(super) note: Option<String>,
+    /// The resourceVersion. Empty if it is longer than [`LONGEST_VERSION`].
+    pub(super) version: String,
     is_leaders: bool,
 }
 
@@ -94,7 +108,9 @@ impl Shown {
         let is_leaders = role == SHARD_LEASE_LEADER;
         let note = metadata["annotations"][SHARD_VIEW].as_str().filter(|note| note.len() <= LONGEST).map(str::to_owned);
         let is_known = is_leaders || role == SHARD_LEASE_MEMBER;
-        is_known.then(|| Self { spec: lease["spec"].clone(), note, is_leaders })
+        let version = metadata["resourceVersion"].as_str().filter(|version| version.len() <= LONGEST_VERSION);
+        let version = version.unwrap_or_default().to_owned();
+        is_known.then(|| Self { spec: lease["spec"].clone(), note, version, is_leaders })
     }
 
     pub(super) fn holder(&self) -> &str {
@@ -103,6 +119,15 @@ impl Shown {
 
     pub(super) fn view(&self) -> Option<(View, PushNote)> {
         View::parse(self.note.as_deref()?)
+    }
+
+    /// Returns the Leases that have expired by the clock of the member.
+    pub(super) fn expired(&self) -> Expired {
+        let read: Option<Value> = self.note.as_deref().and_then(|note| serde_json::from_str(note).ok());
+        let listed = read.as_ref().and_then(|read| read["expired"].as_object()).into_iter().flatten();
+        let expired = listed.filter_map(|(name, version)| Some((Member::parse(name)?, version.as_str()?)));
+        let is_valid = |version: &str| !version.is_empty() && version.len() <= LONGEST_VERSION;
+        expired.filter(|(_, version)| is_valid(version)).map(|(member, version)| (member, version.to_owned())).collect()
     }
 
     /// Whether no agent without shards holds the Lease of the leader. Such an agent removes the label. One of an earlier
@@ -157,14 +182,14 @@ mod tests {
         let members: Members = [0, 3, 63].into_iter().filter_map(Member::new).collect();
         let view = View { generation: 7, members };
         let (mut push_note, begun) = (PushNote::default(), PushNote::begin(Timestamp::MAX));
-        assert_eq!(View::parse(&view.text(&push_note)), Some((view, push_note.clone())));
-        assert_eq!(View::parse(&view.text(&begun)), Some((view, PushNote::default())), "no push yet");
+        assert_eq!(View::parse(&view.text(&push_note, &Expired::new())), Some((view, push_note.clone())));
+        assert_eq!(View::parse(&view.text(&begun, &Expired::new())), Some((view, PushNote::default())), "no push yet");
         for number in 0..40 {
             push_note.ring("shop", &format!("repository-{}", number % 36));
         }
         assert_eq!((push_note.count, push_note.reported.len(), &*push_note.reported[31].1), (40, 32, "repository-3"));
         assert!(begun.count > push_note.count, "a new leader does not begin with the numbers of another");
-        assert_eq!(View::parse(&view.text(&push_note)), Some((view, push_note)));
+        assert_eq!(View::parse(&view.text(&push_note, &Expired::new())), Some((view, push_note)));
     }
 
     #[test]
@@ -183,6 +208,30 @@ mod tests {
     }
 
     #[test]
+    fn a_lease_shows_which_others_have_expired() {
+        let shown = |note: &str| {
+            let metadata = json!({"labels": {SHARD_LEASE: "member"}, "annotations": {SHARD_VIEW: note}});
+            Shown::of(&json!({"metadata": metadata, "spec": {}})).unwrap()
+        };
+        let expired = Expired::from([(Member::new(2).unwrap(), "41".to_owned())]);
+        let view = View::default();
+        let read = shown(&view.text(&PushNote::default(), &expired));
+        assert_eq!((read.expired(), read.view()), (expired, Some((view, PushNote::default()))));
+        assert!(shown(&view.text(&PushNote::default(), &Expired::new())).expired().is_empty());
+        let long = "4".repeat(LONGEST_VERSION + 1);
+        for wrong in [
+            "[]",
+            r#"{"shard-64": "1"}"#,
+            r#"{"shard-1": 1}"#,
+            r#"{"shard-1": ""}"#,
+            &*format!(r#"{{"shard-1": "{long}"}}"#),
+        ] {
+            assert!(shown(&format!(r#"{{"expired": {wrong}}}"#)).expired().is_empty(), "{wrong}");
+        }
+        assert!(shown("{").expired().is_empty());
+    }
+
+    #[test]
     fn a_lease_that_an_agent_without_shards_took_is_not_led_by_a_member() {
         let lease = |holder: &str, label: &str, note: &str| {
             let metadata = json!({"labels": {SHARD_LEASE: label}, "annotations": {SHARD_VIEW: note}});
@@ -197,7 +246,7 @@ mod tests {
     #[test]
     fn a_published_set_shows_who_owns_a_git_sync() {
         let members: Members = [0, 1].into_iter().filter_map(Member::new).collect();
-        let text = View { generation: 7, members }.text(&PushNote::default());
+        let text = View { generation: 7, members }.text(&PushNote::default(), &Expired::new());
         let lease = |number: usize, holder: &str, note: Option<&str>| {
             let metadata = json!({
                 "name": format!("mainstay-shard-{number}"), "labels": {SHARD_LEASE: "member"}, "annotations": {SHARD_VIEW: note},

@@ -19,7 +19,7 @@ use crate::apply::Writer;
 use crate::managed::object::{Managed, Watched};
 use crate::managed::verdict::resource_version;
 use mainstay_api::names::SYNC_LABEL;
-use mainstay_cluster::reflector::{Delta, Shown};
+use mainstay_cluster::reflector::{Delta, List, Shown};
 use mainstay_cluster::{Cause, Error, Kind, Selection, WatchEvent};
 use mainstay_object::Key;
 use mainstay_object::failure::{Backoff, caught, caught_now, chain};
@@ -107,10 +107,31 @@ impl Drift {
                     self.writer.notify(owner);
                 }
             }
-            self.see(kind, Watched::ByUs, seen);
+            match seen {
+                Delta::Complete(list) if list.shown().len() >= MOST_STRANGERS => {
+                    self.end_large(kind, &mut lists, &list);
+                }
+                seen => self.see(kind, Watched::ByUs, seen),
+            }
             if went_back {
                 lists.request();
             }
+        }
+    }
+
+    /// Handles the end of a list with more objects than are remembered. It may have shown an object before the object was
+    /// managed. One list beside the watch shows all of these, instead of a read of each.
+    fn end_large(&self, kind: &Arc<Kind>, lists: &mut Lists, list: &List<Key>) {
+        let (unshown, missing) = {
+            let store = self.writer.store();
+            (store.unshown(kind), store.missing(kind, Watched::ByUs, list.shown(), list.version()))
+        };
+        let (later, missing): (Vec<Key>, Vec<Key>) = missing.into_iter().partition(|key| unshown.contains(key));
+        if !later.is_empty() {
+            lists.request();
+        }
+        for key in &missing {
+            self.miss(kind, key, list.version());
         }
     }
 
@@ -161,7 +182,7 @@ impl Drift {
     }
 
     /// Returns the key under which [`Shown`] remembers a listed object. Returns `None` for an unmanaged object beyond
-    /// the limit of remembered keys, which bounds memory. If such an object becomes managed later, it is checked one
+    /// the limit of remembered keys, which bounds memory. If such an object becomes managed later, it is listed or read one
     /// more time.
     pub fn note(&self, key: &Key, count: usize) -> Option<Key> {
         // The key of the store shares its strings.

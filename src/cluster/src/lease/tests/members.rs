@@ -60,6 +60,42 @@ async fn a_member_records_the_leases_that_it_reads() {
     assert_eq!(one.seen.members(), [Member::new(0).unwrap()]);
 }
 
+/// Returns the Lease of a live member that shows that the Lease of shard 0 has expired at this version.
+fn showing_expired(version: &str) -> Value {
+    let mut shown = lease("other", "1", 7);
+    let note = json!({ "generation": 1, "members": [], "expired": { "shard-0": version } }).to_string();
+    shown["metadata"]["labels"] = json!({ "mainstay.dev/shard-lease": "member" });
+    shown["metadata"]["annotations"] = json!({ "mainstay.dev/shard-view": note });
+    shown
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_candidate_takes_a_lease_that_a_member_shows_as_expired_without_a_wait() {
+    let (mut one, begun) = (start_member(), Instant::now());
+    let dead = lease("dead", "1", 41);
+    // It looks for a shard that it holds already, and does not take the Lease before it looks for a free one.
+    expect(&mut one.server, "GET").await.json(200, &dead).await;
+    expect(&mut one.server, "GET").await.json(200, &showing_expired("41")).await;
+    expect(&mut one.server, "GET").await.json(200, &dead).await;
+    let mut own = lease("me", "x", 42);
+    own["metadata"]["name"] = json!("mainstay-shard-0");
+    let taken = expect(&mut one.server, "PUT").await.json(200, &own).await;
+    assert_eq!((&taken["metadata"]["resourceVersion"], &taken["spec"]["holderIdentity"]), (&json!("41"), &json!("me")));
+    assert_eq!(one.leadership.term().await.expect("a term").member(), Member::new(0));
+    assert!(begun.elapsed() < SECOND, "{:?}", begun.elapsed());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_candidate_waits_for_a_lease_that_was_renewed_after_a_member_has_shown_it_as_expired() {
+    let (mut one, begun) = (start_member(), Instant::now());
+    for _ in 0..3 {
+        expect(&mut one.server, "GET").await.json(200, &lease("dead", "2", 42)).await;
+        expect(&mut one.server, "GET").await.json(200, &showing_expired("41")).await;
+    }
+    let read = expect(&mut one.server, "GET").await;
+    assert!(read.line().contains("mainstay-shard-0") && begun.elapsed() >= 2 * SECOND, "{:?}", begun.elapsed());
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_member_whose_write_failed_takes_no_other_shard_before_it_has_read_the_first_one_again() {
     let mut one = start_member();

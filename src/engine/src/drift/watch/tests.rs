@@ -149,6 +149,20 @@ async fn is_shown_while_the_watch_fails(cluster: Cluster, namespaces: &[&str]) {
 }
 
 #[tokio::test(start_paused = true)]
+async fn an_object_that_is_taken_over_during_a_large_list_is_listed_again_and_not_read() {
+    let (writer, _follow_ups) = Writer::new(cluster(), Liveness::default().component("test"), |_| {});
+    let kind = Arc::clone(&desired().kind);
+    let (drift, mut lists) = (Drift::new(writer.clone()), Lists::new(&kind));
+    manage(&writer, "shop", "");
+    drift.end_large(&kind, &mut lists, &List::default());
+    assert!(writer.store().is_unshown(&key("shop")));
+    let next = tokio::time::timeout(LONG, lists.next()).await;
+    assert!(matches!(next, Ok(Step::Due)));
+    drift.see(&kind, Watched::ByUs, Delta::Complete(List::default()));
+    assert!(!writer.store().is_unshown(&key("shop")), "a smaller list has shown all objects");
+}
+
+#[tokio::test(start_paused = true)]
 async fn an_object_is_shown_by_a_list_if_the_agent_may_not_watch() {
     is_shown_while_the_watch_fails(cluster(), &["shop"]).await;
 }
