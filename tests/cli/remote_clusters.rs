@@ -35,7 +35,7 @@ async fn outputs(program: &Program, name: &str) -> Vec<(String, String)> {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_kubeconfig_of_a_tenant_leads_no_command_to_the_users_machine() {
-    let world = World::new().await;
+    let mut world = World::new().await;
     world.remote.file("a.yaml", config_map("a", "1")).commit("one");
     let server = GitServer::start(world.remote.root()).await;
     let address = server.url(NAME);
