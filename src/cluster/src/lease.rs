@@ -238,11 +238,7 @@ impl Elector {
                 _ => std::future::pending().await,
             }
         };
-        let mut acquiring = pin!(self.acquire());
-        tokio::select! {
-            held = &mut acquiring => held,
-            () = expiries => acquiring.await,
-        }
+        beside(self.acquire(), expiries).await
     }
 
     /// Polls the Leases until one can be taken.
@@ -278,7 +274,8 @@ impl Elector {
                 // A candidate that may hold a Lease waits as long as it must.
                 Some(all) if seen.unsure.is_none() => tokio::select! {
                     () = pause => {}
-                    () = all.expires() => {}
+                    // Leases whose annotations change all the time cause no round without a pause.
+                    () = all.expires() => tokio::time::sleep(self.timing.retry / 20).await,
                 },
                 _ => pause.await,
             }
@@ -392,6 +389,20 @@ impl Elector {
 
 fn name_of(lease: &Value) -> &str {
     lease["metadata"]["name"].as_str().unwrap_or_default()
+}
+
+/// Does the work beside other work. The end of the other work, or its panic, does not end the work.
+async fn beside<T>(work: impl Future<Output = T>, other: impl Future<Output = ()>) -> T {
+    let mut work = pin!(work);
+    tokio::select! {
+        done = &mut work => done,
+        ended = caught(other) => {
+            if let Err(panicked) = ended {
+                tracing::error!(why = %panicked, "the Leases of shards are not watched until this agent holds one");
+            }
+            work.await
+        }
+    }
 }
 
 /// Returns the names of the Leases of all members, in order.

@@ -390,6 +390,13 @@ impl Dependencies {
         self.nodes.lock().get_mut(owner).is_some_and(|node| std::mem::take(&mut node.is_awaited))
     }
 
+    /// Whether a dependant reads the written status: one of another agent, or one with an expression. The others receive
+    /// the status by [`Self::report`] before it is written.
+    pub(super) fn is_status_read(&self, owner: &Owner) -> bool {
+        let nodes = self.nodes.lock();
+        nodes.dependants(owner).any(|node| node.is_of_other_agent || node.ready.iter().any(Option::is_some))
+    }
+
     /// Returns the unmet dependencies of a commit. Waits until every existing dependency was read.
     pub(super) async fn unmet(&self, owner: &Owner, commit: &str) -> Option<Unmet> {
         let mut changed = self.changed.subscribe();

@@ -227,6 +227,7 @@ impl Task {
         self.postpone_untried(began);
         if caught(Box::pin(self.report(sync))).await.is_err() {
             self.settling = None;
+            self.status_turn.give_back();
         }
         Next::Wait
     }
@@ -248,8 +249,7 @@ impl Task {
             },
             artifact: artifact.and_then(|artifact| artifact.ok().flatten()),
         };
-        let changed = self.last_seen.as_deref() != Some(&seen);
-        let now = Instant::now();
+        let (changed, now) = (self.last_seen.as_deref() != Some(&seen), Instant::now());
         let retry = self.state.failed.due().is_some_and(|due| due <= now);
         let pushed = self.push_due().filter(|due| *due <= now).and_then(|_| self.pushed.take());
         let pushed = pushed.filter(|due| !due.is_known(self.state.seen.map(|(commit, _)| commit)));

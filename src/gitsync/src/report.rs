@@ -2,7 +2,8 @@
 //!
 //! Invariant: a sync request by annotation is reported immediately, other changes as soon as `urgency` allows.
 //! Invariant: refused status writes back off.
-//! Invariant: with shards, a status that only names a new commit waits for its turn, unless a user has requested the sync.
+//! Invariant: with shards, a status that only names a new commit waits for its turn, unless a user has requested the sync or
+//! a dependant reads the status.
 //!
 //! Not here: the content of a status (`status`).
 
@@ -103,6 +104,7 @@ impl Task {
             self.save_changes(sync, now).await;
         }
         self.settling = None;
+        self.status_turn.begin_report();
         if let Some(mut outcome) = self.outcome.clone().or_else(|| self.settled_outcome(sync)) {
             outcome.began_no_earlier_than(self.unhealthy_since());
             self.report_outcome(sync, &outcome, now).await;
@@ -166,10 +168,16 @@ impl Task {
             self.settling = Some(self.settling.map_or(due, |at| at.min(due)));
             return;
         }
-        let waits_for_turn = self.context.is_shared() && !is_asked && only_names_commit(&old, &new);
-        if !waits_for_turn || self.status_turn.may_write(now) {
+        let waits_for_turn = !is_asked && self.waits_for_turn(&old, &new);
+        if !waits_for_turn || self.status_turn.may_write(now, fastrand::f64()) {
             self.write_status(sync, &old, new).await;
         }
+    }
+
+    /// Whether a changed status waits for its turn.
+    fn waits_for_turn(&self, old: &GitSyncStatus, new: &GitSyncStatus) -> bool {
+        let is_shared = self.context.is_shared();
+        is_shared && only_names_commit(old, new) && !self.context.dependencies.is_status_read(&self.owner)
     }
 
     /// Records the written status.
@@ -301,8 +309,9 @@ impl Task {
                 self.failed_writes = 0;
                 self.request = None;
             }
-            Err(error) if error.is_not_found() => {}
+            Err(error) if error.is_not_found() => self.status_turn.end(),
             Err(error) => {
+                self.status_turn.end();
                 tracing::warn!(
                     sync = self.owner.resource().as_str(),
                     why = mainstay_object::failure::chain(&error),

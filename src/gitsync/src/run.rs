@@ -14,6 +14,7 @@ use super::context::{Context, Input};
 use super::no_memory::Room;
 use super::reconcile::{Next, Task};
 use super::resolve::depends_on;
+use super::status_turn::StatusTurn;
 use super::whereabouts::Place;
 use mainstay_api::GitSync;
 use mainstay_cluster::secrets::Followed;
@@ -62,14 +63,14 @@ pub async fn run(
         tokio::select! {
             biased;
             () = stop.cancelled() => return,
-            () = lost.cancelled() => return Box::pin(leave_to_other_agent(&context, &task, &sync)).await,
+            () = lost.cancelled() => return Box::pin(leave_to_other_agent(&context, &mut task, &sync)).await,
             end = task.reconcile_or_fail(&sync) => if end == Next::Over { break },
         }
         signals.move_to_cluster_of(&task);
         task.status_turn.started();
         tokio::select! {
             () = stop.cancelled() => return,
-            () = lost.cancelled() => return Box::pin(leave_to_other_agent(&context, &task, &sync)).await,
+            () = lost.cancelled() => return Box::pin(leave_to_other_agent(&context, &mut task, &sync)).await,
             changed = input.changed() => if changed.is_err() { return },
             () = signals.next(&mut task) => {}
         }
@@ -84,6 +85,7 @@ pub async fn run(
 
 /// Releases the objects of a GitSync that was deleted while no watch showed it.
 async fn farewell(task: &mut Task, sync: &Arc<GitSync>, lost: &CancellationToken) {
+    task.status_turn = StatusTurn::default();
     if matches!(task.place, Place::Nowhere) {
         return;
     }
@@ -97,7 +99,9 @@ async fn farewell(task: &mut Task, sync: &Arc<GitSync>, lost: &CancellationToken
 }
 
 /// Ends the work for a GitSync that another agent takes over. Its objects stay as they are.
-async fn leave_to_other_agent(context: &Context, task: &Task, sync: &Arc<GitSync>) {
+async fn leave_to_other_agent(context: &Context, task: &mut Task, sync: &Arc<GitSync>) {
+    // The statuses of other GitSyncs do not wait for the writes in flight.
+    task.status_turn = StatusTurn::default();
     let at = &task.context;
     at.writer.leave_to_other_agent(&task.owner).await;
     context.prevention.want(&task.owner, Wanted::Unknown);

@@ -4,8 +4,10 @@
 //! written together, the API server would delay the reverts, and the reads of GitSyncs that the agent takes over.
 //!
 //! Invariant: an agent writes at most [`AT_ONCE`] such statuses at a time, and none while a GitSync reads its inventory for
-//! the first time.
-//! Invariant: a status waits for [`LONGEST`] at most. A task that is busy with an attempt has no turn.
+//! the first time, until a status has waited for [`LONG`] to twice as long. Statuses that began to wait together end their
+//! wait at different times.
+//! Invariant: a task that is busy with an attempt has no turn. Each report uses up the turn, also if its write fails, and a
+//! turn is granted only to a status whose last report has asked for one. So a task does not reconcile without a pause.
 //!
 //! Not here: which statuses have to wait (`urgency`).
 
@@ -17,8 +19,8 @@ use tokio::time::timeout_at;
 
 /// Maximum number of statuses in flight that only name a new commit.
 const AT_ONCE: usize = 2;
-/// Maximum wait of such a status.
-const LONGEST: Duration = Duration::from_secs(30);
+/// Minimum of the longest wait of such a status. Chance makes it up to twice as long.
+const LONG: Duration = Duration::from_secs(30);
 
 /// The turns of all GitSyncs of an agent. Clones share them.
 #[derive(Clone, Debug)]
@@ -63,7 +65,10 @@ impl StatusTurns {
 /// A status that waits for its turn, or has it.
 #[derive(Debug)]
 struct Waiting {
-    since: Instant,
+    /// End of the longest wait, which is the same for all turns of the status.
+    until: Instant,
+    /// Whether the last report asked for a turn.
+    asks: bool,
     is_granted: bool,
     /// The slot; `None` also after the longest wait.
     slot: Option<OwnedSemaphorePermit>,
@@ -88,31 +93,42 @@ impl StatusTurn {
         self.starting = None;
     }
 
-    /// Whether the status may be written. If it may not, it waits for its turn from `now` on.
-    pub(super) fn may_write(&mut self, now: Instant) -> bool {
-        let begin = || Box::new(Waiting { since: now, is_granted: false, slot: None });
-        self.waiting.get_or_insert_with(begin).is_granted
+    /// Records that a report begins. The status does not ask for a turn until the report does.
+    pub(super) fn begin_report(&mut self) {
+        if let Some(waiting) = &mut self.waiting {
+            waiting.asks = false;
+        }
     }
 
-    /// Ends the wait: the status was written, or does not have to be.
+    /// Whether the status may be written. If it may not, it asks for a turn, and waits from its first such report on.
+    /// `chance` is from 0 to 1.
+    pub(super) fn may_write(&mut self, now: Instant, chance: f64) -> bool {
+        let until = now + LONG.mul_f64(1.0 + chance);
+        let begin = || Box::new(Waiting { until, asks: false, is_granted: false, slot: None });
+        let waiting = self.waiting.get_or_insert_with(begin);
+        waiting.asks = !waiting.is_granted;
+        waiting.is_granted
+    }
+
+    /// Ends the wait: the status was written, does not have to be, or could not be.
     pub(super) fn end(&mut self) {
         self.waiting = None;
     }
 
-    /// Gives the turn back, such as before an attempt, which may take long. A status that waits gets another turn.
+    /// Gives the turn back, such as before an attempt, which may take long. A status that asks again gets another turn.
     pub(super) fn give_back(&mut self) {
         if let Some(waiting) = &mut self.waiting {
             (waiting.is_granted, waiting.slot) = (false, None);
         }
     }
 
-    /// Waits until the status gets its turn. Waits forever if the status does not wait. Cancel-safe, but the place in the
-    /// queue is lost.
+    /// Waits until the status gets its turn. Waits forever if the status does not ask for one. Cancel-safe, but the place in
+    /// the queue is lost.
     pub(super) async fn granted(&mut self, turns: &StatusTurns) {
-        let waiting = self.waiting.as_mut().filter(|waiting| !waiting.is_granted);
+        let waiting = self.waiting.as_mut().filter(|waiting| waiting.asks && !waiting.is_granted);
         let Some(waiting) = waiting else { return std::future::pending().await };
         // Boxed, because every task has space for this wait.
-        let turn = Box::pin(timeout_at((waiting.since + LONGEST).into(), turns.next()));
+        let turn = Box::pin(timeout_at(waiting.until.into(), turns.next()));
         waiting.slot = turn.await.ok().flatten();
         waiting.is_granted = true;
     }
@@ -135,8 +151,64 @@ mod tests {
 
     fn waiting(now: Instant) -> StatusTurn {
         let mut turn = StatusTurn::default();
-        assert!(!turn.may_write(now));
+        assert!(!turn.may_write(now, 0.0));
         turn
+    }
+
+    /// Returns how often a task reconciles in an hour because of its turn, up to 100 times. `report` is the part of a report
+    /// that writes the status.
+    async fn reconciles(mut turn: StatusTurn, report: impl Fn(&mut StatusTurn)) -> u32 {
+        let (turns, end) = (StatusTurns::default(), tokio::time::Instant::now() + Duration::from_secs(3600));
+        let mut count = 0;
+        while count < 100 && timeout_at(end, turn.granted(&turns)).await.is_ok() {
+            count += 1;
+            turn.begin_report();
+            report(&mut turn);
+            turn.give_back();
+        }
+        assert_eq!(turns.slots.available_permits(), AT_ONCE, "the turn is given back");
+        count
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_report_that_does_not_write_the_status_is_not_repeated() {
+        let now = now();
+        assert_eq!(reconciles(waiting(now), |_| {}).await, 1, "it returns before it asks, or there is no outcome");
+        let write_without_result = |turn: &mut StatusTurn| assert!(turn.may_write(now, 0.0));
+        assert_eq!(reconciles(waiting(now), write_without_result).await, 1, "the write panics");
+        let refused = |turn: &mut StatusTurn| {
+            assert!(turn.may_write(now, 0.0));
+            turn.end();
+        };
+        assert_eq!(reconciles(waiting(now), refused).await, 1, "the write is refused, or the GitSync is gone");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_report_that_asks_for_no_turn_does_not_extend_the_wait() {
+        let (turns, begun) = (StatusTurns::default(), tokio::time::Instant::now());
+        let (mut turn, _starting) = (waiting(now()), StatusTurn::of(&turns, true));
+        tokio::time::sleep(LONG / 2).await;
+        turn.begin_report();
+        assert!(turn.granted(&turns).now_or_never().is_none(), "it does not ask");
+        assert!(!turn.may_write(now(), 1.0));
+        turn.granted(&turns).await;
+        assert!(begun.elapsed() < LONG + Duration::from_secs(1), "{:?}", begun.elapsed());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn statuses_that_began_to_wait_together_end_their_wait_at_different_times() {
+        let (turns, begun, now) = (StatusTurns::default(), tokio::time::Instant::now(), now());
+        let _starting = StatusTurn::of(&turns, true);
+        let mut ends = Vec::new();
+        for part in 0..10_u32 {
+            let mut turn = StatusTurn::default();
+            assert!(!turn.may_write(now, f64::from(part) / 10.0));
+            turn.granted(&turns).await;
+            assert!(turn.may_write(now, 0.0));
+            ends.push(begun.elapsed());
+        }
+        let is_spread = ends.windows(2).all(|pair| pair[1] - pair[0] > LONG / 12);
+        assert!(is_spread && ends[0] > LONG - Duration::from_secs(1) && ends[9] < LONG * 2, "{ends:?}");
     }
 
     #[tokio::test(start_paused = true)]
@@ -146,21 +218,21 @@ mod tests {
         first.granted(&turns).await;
         second.granted(&turns).await;
         assert!(third.granted(&turns).now_or_never().is_none());
-        assert!(first.may_write(now) && second.may_write(now) && !third.may_write(now));
+        assert!(first.may_write(now, 0.0) && second.may_write(now, 0.0) && !third.may_write(now, 0.0));
         first.end();
         third.granted(&turns).await;
-        assert!(third.may_write(now));
+        assert!(third.may_write(now, 0.0));
         second.give_back();
-        assert!(!second.may_write(now), "its task makes an attempt first");
+        assert!(!second.may_write(now, 0.0), "its task makes an attempt first");
         second.granted(&turns).await;
-        assert!(second.may_write(now));
+        assert!(second.may_write(now, 0.0));
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_status_without_a_wait_gets_no_turn() {
         let (turns, mut turn) = (StatusTurns::default(), StatusTurn::default());
         assert!(turn.granted(&turns).now_or_never().is_none());
-        assert!(!turn.may_write(now()));
+        assert!(!turn.may_write(now(), 0.0));
         turn.granted(&turns).await;
         assert!(turn.granted(&turns).now_or_never().is_none(), "it has its turn already");
     }
@@ -179,7 +251,7 @@ mod tests {
         let _third = StatusTurn::of(&turns, true);
         let (mut turn, begun) = (waiting(now), tokio::time::Instant::now());
         turn.granted(&turns).await;
-        assert!(turn.may_write(now) && !has_slot(&turn));
-        assert!(begun.elapsed() < LONGEST + Duration::from_secs(1), "{:?}", begun.elapsed());
+        assert!(turn.may_write(now, 0.0) && !has_slot(&turn));
+        assert!(begun.elapsed() < LONG + Duration::from_secs(1), "{:?}", begun.elapsed());
     }
 }

@@ -59,9 +59,10 @@ pub(super) fn urgency(old: &GitSyncStatus, new: &GitSyncStatus) -> Urgency {
 /// Whether `new` only names a new commit, which has changed none of the objects, beside counters and texts.
 pub(super) fn only_names_commit(old: &GitSyncStatus, new: &GitSyncStatus) -> bool {
     let is_new = old.attempted_commit != new.attempted_commit || old.applied_commit != new.applied_commit;
-    let applied = new.history.first().filter(|entry| Some(&entry.commit) == new.applied_commit.as_ref());
-    let has_changed =
-        applied.is_some_and(|entry| [entry.created, entry.changed, entry.pruned].iter().any(|count| *count > 0));
+    // Several commits may be applied before a status is written. A commit may be applied twice.
+    let known = new.history.iter().rposition(|entry| Some(&entry.commit) == old.applied_commit.as_ref());
+    let applied = new.history.iter().take(known.unwrap_or(new.history.len()));
+    let has_changed = applied.flat_map(|entry| [entry.created, entry.changed, entry.pruned]).any(|count| count > 0);
     is_new && !has_changed && !has_first_revert(old, new) && without_commit(old) == without_commit(new)
 }
 
@@ -298,6 +299,11 @@ mod tests {
         assert!(only_names(|new| new.healthy = 2), "counters");
         assert!(only_names(|new| new.history = vec![applied("c2", 0), applied("c1", 1)]));
         assert!(!only_names(|new| new.history = vec![applied("c2", 1)]), "a user waits for the change");
+        let of_two = |changed| vec![applied("c2", 0), applied("c1b", changed), applied("c1", 1)];
+        assert!(only_names(|new| new.history = of_two(0)));
+        assert!(!only_names(|new| new.history = of_two(1)), "the earlier commit has changed an object");
+        let returned = || vec![applied("c2", 0), applied("c1", 1), applied("c0", 1), applied("c1", 1)];
+        assert!(!only_names(|new| new.history = returned()), "the commit of the status was applied again");
         assert!(!only_names(|new| new.conditions[0].status = "False".into()));
         assert!(!only_names(|new| new.held.push("Namespace shop".into())));
         assert!(!only_names(|new| new.last_reverts.insert(0, put_back("b", 2))));

@@ -152,6 +152,17 @@ fn a_renewal_keeps_when_it_was_acquired() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn work_goes_on_if_the_work_beside_it_ends_or_panics() {
+    let work = || async {
+        tokio::time::sleep(SECOND).await;
+        7
+    };
+    assert_eq!(beside(work(), async {}).await, 7);
+    assert_eq!(beside(work(), async { panic!("the watch") }).await, 7);
+    assert_eq!(beside(work(), std::future::pending()).await, 7);
+}
+
+#[tokio::test(start_paused = true)]
 async fn creates_a_lease_that_is_not_there() {
     let (mut leadership, _shutdown, _running, mut server) = start();
     expect(&mut server, "GET").await.json(404, &absent()).await;

@@ -16,7 +16,7 @@ use super::board::Board;
 use super::member::Member;
 use super::ownership::{Ownership, Pinned, Pins};
 use super::seen::Seen;
-use super::view::{PushNote, Shown, member_of};
+use super::view::{PushNote, Shown, member_of, without_expired};
 use crate::connect::Cluster;
 use crate::kind::{Kind, Scope};
 use crate::reflector::{self, Delta, Name, name_of};
@@ -73,6 +73,11 @@ struct Following {
 impl Drop for Following {
     fn drop(&mut self) {
         self.with.seen.keep(self.board.leases());
+        // The Lease is renewed without this work, and shows no times that are not measured any more.
+        self.with.note.send_if_modified(|note| match note.as_deref().and_then(without_expired) {
+            Some(rest) => replace(note, Some(rest)),
+            None => false,
+        });
     }
 }
 
@@ -245,5 +250,17 @@ mod tests {
         assert_eq!(seen.members(), [Member::new(1).unwrap()]);
         let second = following(&cluster, &seen);
         assert_eq!(second.board.leases().keys().copied().collect::<Vec<_>>(), seen.members());
+    }
+
+    #[tokio::test]
+    async fn work_that_ends_shows_no_expired_leases() {
+        let ((cluster, _server), seen) = (fake::cluster(), Seen::default());
+        let work = following(&cluster, &seen);
+        let note = work.with.note.subscribe();
+        let shown = json!({"generation": 1, "members": ["shard-0"], "expired": {"shard-1": "41"}});
+        work.with.note.send_replace(Some(shown.to_string()));
+        drop(work);
+        let rest = json!({"generation": 1, "members": ["shard-0"]}).to_string();
+        assert_eq!(note.borrow().as_ref(), Some(&rest));
     }
 }

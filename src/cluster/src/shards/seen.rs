@@ -6,8 +6,10 @@
 //! Invariant: a member counts as live for the duration of its Lease from when this process saw the last change first.
 //! Invariant: a Lease that a member has shown as expired has not changed for its duration by that member's clock. That is
 //! true of one version of the Lease, whose write is refused once there is a newer one.
+//! Invariant: only a Lease with the name of a member and a holder shows expired Leases, and none shows itself. Members that
+//! contradict each other do not replace what the others show.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -18,14 +20,14 @@ use tokio::time::Instant;
 
 use super::board::Known;
 use super::member::Member;
-use super::view::{Expired, Shown};
+use super::view::{Expired, Shown, expired_by, member_of};
 
 /// The Leases that this process has seen. Clones share them.
 #[derive(Clone, Debug, Default)]
 pub struct Seen {
     leases: Arc<Mutex<BTreeMap<Member, Known>>>,
-    /// The Leases that have expired by the clocks of members.
-    expired: Arc<Mutex<Expired>>,
+    /// The Leases that have expired by the clock of each member.
+    expired: Arc<Mutex<BTreeMap<Member, Expired>>>,
     /// Notified when a member shows another expired Lease.
     shown: Arc<Notify>,
 }
@@ -44,15 +46,17 @@ impl Seen {
         }
     }
 
-    /// Records the expired Leases that the Lease of a member shows.
+    /// Records the expired Leases that the Lease of a member shows. A Lease without a holder shows none.
     pub(super) fn see_expired(&self, lease: &Value) {
-        let shown = Shown::of(lease).map(|shown| shown.expired()).unwrap_or_default();
+        let Some(by) = lease["metadata"]["name"].as_str().and_then(member_of) else { return };
+        let shown = expired_by(lease).unwrap_or_default();
         let mut all = self.expired.lock();
-        for (member, version) in shown {
-            if all.get(&member) != Some(&version) {
-                all.insert(member, version);
-                self.shown.notify_one();
-            }
+        let before = all.remove(&by).unwrap_or_default();
+        if shown.iter().any(|(member, version)| before.get(member) != Some(version)) {
+            self.shown.notify_one();
+        }
+        if !shown.is_empty() {
+            all.insert(by, shown);
         }
     }
 
@@ -60,12 +64,13 @@ impl Seen {
     /// started. A Lease that was renewed has another version.
     pub(crate) fn has_expired(&self, member: Member, lease: &Value) -> bool {
         let version = lease["metadata"]["resourceVersion"].as_str();
-        version.is_some() && self.expired.lock().get(&member).map(String::as_str) == version
+        let is_shown = |shown: &Expired| shown.get(&member).map(String::as_str) == version;
+        version.is_some() && self.expired.lock().values().any(is_shown)
     }
 
     /// Returns the members whose Leases were shown as expired.
-    pub(crate) fn expired(&self) -> Vec<Member> {
-        self.expired.lock().keys().copied().collect()
+    pub(crate) fn expired(&self) -> BTreeSet<Member> {
+        self.expired.lock().values().flat_map(|shown| shown.keys().copied()).collect()
     }
 
     /// Waits until a member shows another expired Lease. Returns immediately if one did since the last call. Cancel-safe.
@@ -137,15 +142,24 @@ mod tests {
         assert!(seen.leases().is_empty());
     }
 
+    /// Returns the Lease of a member that shows that the Lease of shard 1 has expired at this version.
+    fn showing(name: &str, version: &str) -> Value {
+        let note = json!({"generation": 1, "members": [], "expired": {"shard-1": version}}).to_string();
+        let metadata = json!({"name": name, "labels": {SHARD_LEASE: "member"}, "annotations": {SHARD_VIEW: note}});
+        json!({"metadata": metadata, "spec": {"holderIdentity": "other"}})
+    }
+
+    fn at_version(version: &str) -> Value {
+        let mut lease = lease("one", 1);
+        lease["metadata"]["resourceVersion"] = json!(version);
+        lease
+    }
+
     #[tokio::test(start_paused = true)]
     async fn a_lease_has_expired_only_at_the_version_that_a_member_has_shown() {
         let (other, seen) = (Member::new(1).unwrap(), Seen::default());
-        let mut lease = lease("one", 1);
-        lease["metadata"]["resourceVersion"] = json!("41");
-        let of_member = |version: &str| {
-            let note = json!({"generation": 1, "members": [], "expired": {"shard-1": version}}).to_string();
-            json!({"metadata": {"labels": {SHARD_LEASE: "member"}, "annotations": {SHARD_VIEW: note}}, "spec": {}})
-        };
+        let lease = at_version("41");
+        let of_member = |version: &str| showing("mainstay-shard-0", version);
         assert!(!seen.has_expired(other, &lease) && seen.expired().is_empty());
         assert!(!seen.has_expired(other, &json!({})), "it does not exist");
         seen.see_expired(&of_member("40"));
@@ -155,9 +169,44 @@ mod tests {
         seen.see_expired(&of_member("41"));
         seen.expires().await;
         assert!(seen.has_expired(other, &lease) && !seen.has_expired(Member::new(0).unwrap(), &lease));
-        assert_eq!(seen.expired(), [other]);
+        assert_eq!(seen.expired(), BTreeSet::from([other]));
         let again = tokio::time::timeout(Duration::from_secs(3600), seen.expires()).await;
         assert!(again.is_err(), "it was shown before");
+    }
+
+    #[test]
+    fn a_lease_is_shown_as_expired_only_by_another_member_that_holds_one() {
+        let (other, seen) = (Member::new(1).unwrap(), Seen::default());
+        let has_expired = |shown: &Value| {
+            seen.see_expired(shown);
+            seen.has_expired(other, &at_version("41"))
+        };
+        for name in ["mainstay", "mainstay-shard-64", "other", "mainstay-shard-1"] {
+            assert!(!has_expired(&showing(name, "41")), "{name}");
+        }
+        let shown = || showing("mainstay-shard-0", "41");
+        let (mut released, mut leader, mut unlabelled) = (shown(), shown(), shown());
+        released["spec"]["holderIdentity"] = json!("");
+        leader["metadata"]["labels"][SHARD_LEASE] = json!("leader");
+        unlabelled["metadata"]["labels"] = json!({});
+        for shown in [&released, &leader, &unlabelled] {
+            assert!(!has_expired(shown), "{shown}");
+        }
+        assert!(has_expired(&shown()));
+        assert!(!has_expired(&released), "its member has ended");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn members_that_contradict_each_other_wake_a_candidate_once_each() {
+        let (other, seen, mut wakes) = (Member::new(1).unwrap(), Seen::default(), 0);
+        for _ in 0..100 {
+            for (name, version) in [("mainstay-shard-0", "41"), ("mainstay-shard-2", "42")] {
+                seen.see_expired(&showing(name, version));
+                wakes += u32::from(tokio::time::timeout(Duration::from_secs(1), seen.expires()).await.is_ok());
+            }
+        }
+        assert_eq!(wakes, 2);
+        assert!(["41", "42"].iter().all(|version| seen.has_expired(other, &at_version(version))));
     }
 
     #[test]

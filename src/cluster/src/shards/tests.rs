@@ -13,7 +13,7 @@ use super::member::Member;
 use super::ownership::{Ownership, Pins};
 use super::seen::Seen;
 use super::view::{PushNote, Shown};
-use mainstay_api::names::{SHARD_LEASE, SHARD_VIEW};
+use mainstay_api::names::{LEASE as LEASE_NAME, SHARD_LEASE, SHARD_VIEW};
 
 const SECOND: Duration = Duration::from_secs(1);
 const LEASE: Duration = Duration::from_secs(15);
@@ -95,6 +95,7 @@ impl Model {
         });
         let lease = json!({
             "metadata": {
+                "name": format!("{LEASE_NAME}-{}", member(agent)),
                 "labels": {SHARD_LEASE: "member"},
                 "annotations": {SHARD_VIEW: note},
                 "resourceVersion": self.writes.len().to_string(),

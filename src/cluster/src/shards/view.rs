@@ -142,28 +142,45 @@ pub(super) fn member_of(lease: &str) -> Option<Member> {
     Member::parse(lease.strip_prefix(LEASE)?.strip_prefix('-')?)
 }
 
+/// Returns the member of a Lease that is held, with the parts of the Lease. `None` for any other Lease. An expired Lease
+/// counts as held.
+fn held(lease: &Value) -> Option<(Member, Shown)> {
+    let member = member_of(lease["metadata"]["name"].as_str()?)?;
+    Some((member, Shown::of(lease).filter(|shown| !shown.is_leaders && !shown.holder().is_empty())?))
+}
+
 /// Returns the members whose Leases are held, for a client that reads them once. An expired Lease counts as held.
 pub fn members_of<'l>(leases: impl IntoIterator<Item = &'l Value>) -> Members {
-    let held = leases.into_iter().filter_map(|lease| {
-        let member = member_of(lease["metadata"]["name"].as_str()?)?;
-        Shown::of(lease).filter(|shown| !shown.is_leaders && !shown.holder().is_empty()).map(|_| member)
-    });
-    held.collect()
+    leases.into_iter().filter_map(|lease| held(lease).map(|(member, _)| member)).collect()
+}
+
+/// Returns the other Leases that have expired by the clock of the member that holds this one. Without a member that holds
+/// it, there are none.
+pub(super) fn expired_by(lease: &Value) -> Option<Expired> {
+    let (member, shown) = held(lease)?;
+    let mut expired = shown.expired();
+    expired.remove(&member);
+    Some(expired)
 }
 
 /// Whether the holder of a Lease has published a set of members in which it owns a GitSync without a pin. An expired Lease
 /// counts as held.
 pub fn claims(lease: &Value, namespace: &str, name: &str) -> bool {
-    let member = lease["metadata"]["name"].as_str().and_then(member_of);
-    let shown = Shown::of(lease).filter(|shown| !shown.is_leaders && !shown.holder().is_empty());
-    let members = shown.and_then(|shown| shown.view()).map(|(view, _)| view.members);
-    let owner = members.and_then(|members| members.owner(namespace, name, None));
-    member.is_some() && owner == member
+    let Some((member, shown)) = held(lease) else { return false };
+    let members = shown.view().map(|(view, _)| view.members);
+    members.and_then(|members| members.owner(namespace, name, None)) == Some(member)
 }
 
 /// Whether a Lease of the leader was held by a member last.
 pub(crate) fn is_of_members(lease: &Value) -> bool {
     Shown::of(lease).is_some_and(|shown| shown.is_leaders)
+}
+
+/// Returns the annotation without the Leases that have expired; `None` if it shows none.
+pub(super) fn without_expired(note: &str) -> Option<String> {
+    let mut read: Value = serde_json::from_str(note).ok()?;
+    read.as_object_mut()?.remove("expired")?;
+    Some(read.to_string())
 }
 
 /// Removes the view from a Lease that is released.
@@ -229,6 +246,17 @@ mod tests {
             assert!(shown(&format!(r#"{{"expired": {wrong}}}"#)).expired().is_empty(), "{wrong}");
         }
         assert!(shown("{").expired().is_empty());
+    }
+
+    #[test]
+    fn an_annotation_without_expired_leases_keeps_the_rest() {
+        let mut push_note = PushNote::begin(Timestamp::UNIX_EPOCH);
+        push_note.ring("shop", "web");
+        let view = View { generation: 7, members: [0, 1].into_iter().filter_map(Member::new).collect() };
+        let expired = Expired::from([(Member::new(2).unwrap(), "41".to_owned())]);
+        let rest = without_expired(&view.text(&push_note, &expired));
+        assert_eq!(rest, Some(view.text(&push_note, &Expired::new())));
+        assert_eq!((without_expired(&rest.unwrap()), without_expired("{"), without_expired("[]")), (None, None, None));
     }
 
     #[test]

@@ -122,6 +122,9 @@ impl Drift {
     /// Handles the end of a list with more objects than are remembered. It may have shown an object before the object was
     /// managed. One list beside the watch shows all of these, instead of a read of each.
     fn end_large(&self, kind: &Arc<Kind>, lists: &mut Lists, list: &List<Key>) {
+        if list.went_back() {
+            self.forget_versions(kind, Watched::ByUs);
+        }
         let (unshown, missing) = {
             let store = self.writer.store();
             (store.unshown(kind), store.missing(kind, Watched::ByUs, list.shown(), list.version()))

@@ -85,3 +85,26 @@ fn a_git_sync_of_another_agent_without_memory_is_awaited_by_its_status_only() {
     assert_eq!(unmet(), "GitSync shop/sync-2, which cannot be read", "an expression reads the whole object");
     assert!(dependencies.of_other_agents().is_empty());
 }
+
+#[test]
+fn a_status_is_read_by_dependants_of_other_agents_and_by_expressions() {
+    let (dependencies, read, other) = (Dependencies::default(), owner(1), owner(2));
+    let dependant = |ready_expr: Value| {
+        let on = json!({"name": "sync-1", "readyExpr": ready_expr});
+        let sync = json!({
+            "apiVersion": "mainstay.dev/v1alpha1", "kind": "GitSync",
+            "metadata": {"name": "sync-2", "namespace": "shop"}, "spec": {"gitRepository": "own", "dependsOn": [on]},
+        });
+        Arc::new(serde_json::from_value::<GitSync>(sync).unwrap())
+    };
+    dependencies.enter(&read);
+    assert!(!dependencies.is_status_read(&read));
+    dependencies.read(&other, &dependant(Value::Null), vec![read.clone()]);
+    assert!(!dependencies.is_status_read(&read), "its agent receives the status before it is written");
+    dependencies.read(&other, &dependant("dep.metadata.name == 'a'".into()), vec![read.clone()]);
+    assert!(dependencies.is_status_read(&read));
+    dependencies.read_of_other_agent(&other, &dependant(Value::Null), vec![read.clone()]);
+    assert!(dependencies.is_status_read(&read) && !dependencies.is_status_read(&other));
+    dependencies.remove(&other);
+    assert!(!dependencies.is_status_read(&read));
+}

@@ -64,6 +64,7 @@ async fn a_member_records_the_leases_that_it_reads() {
 fn showing_expired(version: &str) -> Value {
     let mut shown = lease("other", "1", 7);
     let note = json!({ "generation": 1, "members": [], "expired": { "shard-0": version } }).to_string();
+    shown["metadata"]["name"] = json!("mainstay-shard-1");
     shown["metadata"]["labels"] = json!({ "mainstay.dev/shard-lease": "member" });
     shown["metadata"]["annotations"] = json!({ "mainstay.dev/shard-view": note });
     shown
@@ -83,6 +84,16 @@ async fn a_candidate_takes_a_lease_that_a_member_shows_as_expired_without_a_wait
     assert_eq!((&taken["metadata"]["resourceVersion"], &taken["spec"]["holderIdentity"]), (&json!("41"), &json!("me")));
     assert_eq!(one.leadership.term().await.expect("a term").member(), Member::new(0));
     assert!(begun.elapsed() < SECOND, "{:?}", begun.elapsed());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_member_that_shows_another_version_each_time_does_not_make_a_candidate_read_without_a_pause() {
+    let (mut one, begun) = (start_member(), Instant::now());
+    for version in 0..40 {
+        expect(&mut one.server, "GET").await.json(200, &lease("live", "2", 1000)).await;
+        expect(&mut one.server, "GET").await.json(200, &showing_expired(&version.to_string())).await;
+    }
+    assert!(begun.elapsed() >= 3 * SECOND, "{:?}", begun.elapsed());
 }
 
 #[tokio::test(start_paused = true)]

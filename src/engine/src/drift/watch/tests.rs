@@ -163,6 +163,30 @@ async fn an_object_that_is_taken_over_during_a_large_list_is_listed_again_and_no
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_large_list_of_a_restored_server_makes_the_watch_forget_versions() {
+    let (writer, _follow_ups) = Writer::new(cluster(), Liveness::default().component("test"), |_| {});
+    let kind = Arc::clone(&desired().kind);
+    let (drift, mut lists) = (Drift::new(writer.clone()), Lists::new(&kind));
+    manage(&writer, "shop", "899");
+    let version = || {
+        let store = writer.store();
+        store.get(&key("shop")).and_then(|managed| managed.applied.last()).unwrap().resource_version.to_string()
+    };
+    let mut shown = Shown::<Key>::default();
+    for (list, expected) in [("900", "899"), ("100", "")] {
+        assert!(shown.take(WatchEvent::Begin, |_| None).is_none());
+        match shown.take(WatchEvent::Synced(list.to_owned()), |_| None) {
+            Some(Delta::Complete(list)) => drift.end_large(&kind, &mut lists, &list),
+            _ => panic!("no complete list at version {list}"),
+        }
+        assert_eq!(version(), expected, "after the list at version {list}");
+    }
+    assert!(writer.store().is_unshown(&key("shop")), "it is listed once more");
+    let next = tokio::time::timeout(LONG, lists.next()).await;
+    assert!(matches!(next, Ok(Step::Due)));
+}
+
+#[tokio::test(start_paused = true)]
 async fn an_object_is_shown_by_a_list_if_the_agent_may_not_watch() {
     is_shown_while_the_watch_fails(cluster(), &["shop"]).await;
 }
