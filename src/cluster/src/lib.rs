@@ -102,4 +102,5 @@ pub use selection::{FieldSelector, LabelSelector, Selection};
 pub use served_certificate::ServedCertificate;
 pub use service_account::ServiceAccount;
 pub use service_call::{ServiceAnswer, ServiceCall, ServicePath};
+pub use turns::Turns;
 pub use watch::WatchEvent;

@@ -168,7 +168,7 @@ impl Task {
         }
         let waits_for_turn = self.context.is_shared() && !is_asked && only_names_commit(&old, &new);
         if !waits_for_turn || self.status_turn.may_write(now) {
-            self.write_status(sync, &old, new).await;
+            Box::pin(self.write_status(sync, &old, new)).await;
         }
     }
 
