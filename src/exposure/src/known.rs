@@ -212,7 +212,8 @@ impl Known {
         is_other
     }
 
-    /// Completes a list: removes the objects that the list lacks, unless they were written after the list.
+    /// Completes a list: removes the objects that the list lacks, unless they were written after the list. Forgets the
+    /// versions from before a restore of the server.
     pub(super) fn complete(&mut self, watched: Watched, list: &List<Name>) {
         match watched {
             Watched::Services => {
@@ -235,6 +236,9 @@ impl Known {
                 }
             }
             Watched::Children(kind) => {
+                if list.went_back() {
+                    self.index.forget_versions(kind);
+                }
                 let at = list.version().parse::<u64>().ok();
                 let is_newer = |seen: &Seen| seen.version().zip(at).is_some_and(|(version, at)| version > at);
                 let is_gone = |place: &&Place| {

@@ -18,6 +18,7 @@ async fn word(events: &mut BoxStream<'static, WatchEvent>) -> String {
         WatchEvent::Unreadable(object, _) => format!("unreadable {}", shown(&object)),
         WatchEvent::Failed(error) => format!("failed {}", error.code().unwrap_or_default()),
         WatchEvent::Resumed => "resumed".to_owned(),
+        WatchEvent::WentBack => "went back".to_owned(),
     }
 }
 
