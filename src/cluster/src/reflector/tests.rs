@@ -186,7 +186,7 @@ fn a_hundred_thousand_changes_leave_nothing_behind() {
         cache.take(event, read).for_each(drop);
     }
     assert_eq!((cache.iter().count(), cache.get("shop", "a")), (1, Some(&"99999".to_owned())));
-    assert!(shown.0.is_none(), "nothing is listed");
+    assert!(shown.listed.is_none(), "nothing is listed");
 }
 
 fn copy_of_any(event: &WatchEvent) -> WatchEvent {
