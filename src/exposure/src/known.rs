@@ -400,3 +400,27 @@ fn name_of(live: &Value) -> Name {
     let text = |path: &str| live.pointer(path).and_then(Value::as_str).unwrap_or_default().to_owned();
     (text("/metadata/namespace"), text("/metadata/name"))
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use mainstay_cluster::WatchEvent;
+    use mainstay_cluster::reflector::{self, Delta, Shown};
+
+    #[test]
+    fn an_object_that_a_restored_server_lacks_is_gone_whatever_its_version_was() {
+        let (mut known, mut shown, kind) = (Known::default(), Shown::default(), ChildKind::VirtualService);
+        let metadata = json!({"namespace": "shop", "name": "web", "uid": "v", "resourceVersion": "901"});
+        known.see(kind, &json!({"metadata": metadata}));
+        let place = (kind, "shop".to_owned(), "web".to_owned());
+        for (version, is_there) in [("900", true), ("100", false)] {
+            shown.take(WatchEvent::Begin, reflector::name_of);
+            let complete = shown.take(WatchEvent::Synced(version.to_owned()), reflector::name_of);
+            let Some(Delta::Complete(list)) = complete else { panic!("the list is complete") };
+            known.complete(Watched::Children(kind), &list);
+            assert_eq!(known.seen(&place).is_some(), is_there, "at {version}");
+        }
+    }
+}
