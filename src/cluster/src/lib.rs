@@ -76,6 +76,7 @@ mod service_account_token;
 mod service_call;
 pub mod shards;
 mod turns;
+mod version;
 mod watch;
 mod watch_decoder;
 mod whoami;
