@@ -26,7 +26,7 @@ use super::error::{Attempt, Cause, Error, Target};
 use super::request::{DEADLINE, transport};
 use super::resolver::Resolver;
 use super::service_account::ServiceAccount;
-use super::turns::{Turn, Turns};
+use super::turns::Turns;
 use super::watch::Unstreamed;
 
 /// A request fails after this time without data.
@@ -39,6 +39,20 @@ const PAGES: usize = 4;
 const READ_BUFFER: usize = 64 << 10;
 /// TCP keepalive of watches: a dead peer is detected after 15 s + 3 × 5 s.
 const KEEPALIVE: (Duration, Duration, u32) = (Duration::from_secs(15), Duration::from_secs(5), 3);
+
+/// Maximum number of requests in flight, without watches, slow and urgent requests. Each request takes a connection, which
+/// costs the agent about 70 KiB with TLS. Otherwise thousands of GitSyncs that follow one commit would open thousands
+/// of connections.
+pub(super) const IN_FLIGHT: usize = 64;
+
+/// Whether a request waits for its turn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Turn {
+    /// The request waits.
+    Waits,
+    /// The request is sent immediately. The caller limits the number of such requests.
+    AtOnce,
+}
 
 /// A connection to a cluster. Clones share it. Requests use the agent's own permissions, or those of the impersonated
 /// ServiceAccount (field 1). They wait for their turn, unless they are urgent (field 2).
@@ -111,7 +125,7 @@ impl Cluster {
             discovery: Discovery::default(),
             unstreamed: Unstreamed::default(),
             pages: Semaphore::new(pages),
-            turns: Turns::default(),
+            turns: Turns::new(IN_FLIGHT),
             limits,
             deadline,
             scope: OnceLock::new(),

@@ -79,6 +79,7 @@ use crate::connect::Cluster;
 use crate::error::Error;
 use crate::kind::Kind;
 use crate::selection::Selection;
+use crate::version::{is_older, number};
 use crate::watch::WatchEvent;
 
 /// Namespace and name of an object. The namespace of a cluster-wide object is empty.
@@ -219,6 +220,7 @@ impl<T> Cache<T> {
             }
             WatchEvent::Failed(error) => Some(Change::Failed(error)),
             WatchEvent::Resumed => Some(Change::Resumed),
+            WatchEvent::WentBack => None,
         };
         gone.into_iter().chain(change)
     }
@@ -441,8 +443,9 @@ impl<K: Eq + Hash> List<K> {
         &self.version
     }
 
-    /// Whether the list is older than a state that the same watch showed before the list began. A list is at least as
-    /// new as its request, so the server was restored from a backup: versions from before the list are meaningless.
+    /// Whether the list is older than a version that was [noted](Shown::note_version), or that the same watch showed,
+    /// before the list began. A list is at least as new as its request, so the server was restored from a backup:
+    /// versions from before the list are meaningless.
     pub fn went_back(&self) -> bool {
         self.went_back
     }
@@ -451,22 +454,28 @@ impl<K: Eq + Hash> List<K> {
 /// Follows the events of a watch for a consumer with a separate store.
 ///
 /// Only the keys of a list in progress are stored, and one version.
+///
+/// Invariant: a version that was seen during a list does not count against this list, which may be older.
 #[derive(Debug)]
 pub struct Shown<K> {
     /// The keys of the list in progress.
     listed: Option<HashSet<K>>,
-    /// The newest version of the last complete list and of the changes after it, if versions are numbers.
+    /// The newest version of the last complete list, of the changes after it, and of other lists, if versions are
+    /// numbers.
     newest: Option<u64>,
+    /// Whether the watch has found that its next complete list is older than one of its versions.
+    went_back: bool,
 }
 
 impl<K> Default for Shown<K> {
     fn default() -> Self {
-        Self { listed: None, newest: None }
+        Self { listed: None, newest: None, went_back: false }
     }
 }
 
 impl<K: Clone + Eq + Hash> Shown<K> {
-    /// Converts an event. Returns `None` for the beginning of a list and for an object without a `key`.
+    /// Converts an event. Returns `None` for an event that concerns the next complete list, and for an object without a
+    /// `key`.
     pub fn take(&mut self, event: WatchEvent, key: impl FnOnce(&Value) -> Option<K>) -> Option<Delta<K>> {
         self.take_noting(event, key, |key, _| Some(key.clone()))
     }
@@ -497,32 +506,39 @@ impl<K: Clone + Eq + Hash> Shown<K> {
                 Delta::Unreadable(key, live, error)
             }
             WatchEvent::Applied(live) => {
-                self.note_version(&live);
+                self.note_version_of(&live);
                 Delta::Changed(key(&live)?, live)
             }
             WatchEvent::Deleted(live) => {
-                self.note_version(&live);
+                self.note_version_of(&live);
                 Delta::Gone(key(&live)?, live)
             }
             WatchEvent::Synced(version) => Delta::Complete(self.complete(version)),
             WatchEvent::Failed(error) => Delta::Failed(error),
             WatchEvent::Resumed => Delta::Resumed,
+            WatchEvent::WentBack => {
+                self.went_back = true;
+                return None;
+            }
         })
     }
 
     fn complete(&mut self, version: String) -> List<K> {
-        let at = version.parse::<u64>().ok();
-        let went_back = matches!((self.newest, at), (Some(newest), Some(at)) if at < newest);
-        self.newest = at.or(self.newest);
+        let went_back = std::mem::take(&mut self.went_back) || is_older(&version, self.newest);
+        self.newest = number(&version).or(self.newest);
         List { shown: self.listed.take().unwrap_or_default(), version, went_back }
     }
 
-    /// Records the version of a change. A change during a list may be newer than the list, so it does not count.
-    fn note_version(&mut self, live: &Value) {
+    /// Records a version that another list or a response of the same server has shown.
+    pub fn note_version(&mut self, version: &str) {
         if self.listed.is_none() {
-            let version = live.pointer("/metadata/resourceVersion").and_then(Value::as_str);
-            self.newest = self.newest.max(version.and_then(|version| version.parse().ok()));
+            self.newest = self.newest.max(number(version));
         }
+    }
+
+    fn note_version_of(&mut self, live: &Value) {
+        let version = live.pointer("/metadata/resourceVersion").and_then(Value::as_str);
+        self.note_version(version.unwrap_or_default());
     }
 
     fn note_with(&mut self, key: &K, note: impl FnOnce(&K, usize) -> Option<K>) {

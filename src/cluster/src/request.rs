@@ -14,7 +14,7 @@ use kube::client::Body;
 
 use mainstay_object::Key;
 
-use super::connect::Cluster;
+use super::connect::{Cluster, Turn};
 use super::count::Verb;
 use super::error::{Attempt, Cause, Error, Target};
 use super::kind::Kind;
@@ -135,13 +135,13 @@ impl Cluster {
     /// Same as `ask`, for a response of at most `most` bytes.
     pub(super) async fn ask_within(&self, call: &Call, most: usize) -> Result<Bytes, Error> {
         let limits = if call.attempt == Attempt::Discover { self.0.limits.of_discovery() } else { self.0.limits };
-        let answer = async {
-            let response = self.open(call).await?;
-            let answer = read_body(response.into_body(), most).await.map_err(|cause| call.failed(cause))?;
-            limits.check(&answer).map_err(|cause| call.failed(cause))?;
-            Ok(answer)
-        };
-        let answer = async {
+        let answer = async || {
+            let answer = async {
+                let response = self.open(call).await?;
+                let answer = read_body(response.into_body(), most).await.map_err(|cause| call.failed(cause))?;
+                limits.check(&answer).map_err(|cause| call.failed(cause))?;
+                Ok(answer)
+            };
             let timed = tokio::time::timeout(self.0.deadline, answer).await;
             timed.unwrap_or_else(|_| {
                 self.set_in_trouble(true);
@@ -149,7 +149,10 @@ impl Cluster {
             })
         };
         // The future is on the heap, so that tasks which send a request are small.
-        self.0.turns.run(self.2, Box::pin(answer)).await
+        match self.2 {
+            Turn::Waits => self.0.turns.run(answer).await,
+            Turn::AtOnce => Box::pin(answer()).await,
+        }
     }
 
     /// Sends a request and returns the response once its headers have arrived. Refusals become errors.

@@ -141,9 +141,11 @@ impl<F: FnMut(usize) -> BoxStream<'static, WatchEvent>> Merged<F> {
     }
 }
 
-/// Returns the oldest resource version; empty if one is not a number.
+/// Returns the oldest resource version; empty if one is not a number. Leaves out empty versions: the list of an absent
+/// namespace has none.
 fn oldest(versions: &[&str]) -> String {
-    let numbers: Option<Vec<u64>> = versions.iter().map(|version| version.parse().ok()).collect();
+    let known = versions.iter().filter(|version| !version.is_empty());
+    let numbers: Option<Vec<u64>> = known.map(|version| version.parse().ok()).collect();
     numbers.and_then(|numbers| numbers.into_iter().min()).map(|oldest| oldest.to_string()).unwrap_or_default()
 }
 
@@ -204,6 +206,13 @@ mod tests {
         let words = merged(watches, Vec::new(), 6);
         assert_eq!((&*words[0], &*words[1], &*words[2]), ("begin", "initial a", "initial x"));
         assert_eq!((&*words[3], &*words[5]), ("synced 9", "applied y"), "{words:?}");
+    }
+
+    #[test]
+    fn an_absent_namespace_does_not_hide_the_version_of_the_others() {
+        let words = merged([events(&["begin", "synced "]), events(&["begin", "synced 9"])], Vec::new(), 2);
+        assert_eq!(words, ["begin", "synced 9"]);
+        assert_eq!([oldest(&["", ""]), oldest(&["v1", "9"]), oldest(&["v1", ""])], ["", "", ""]);
     }
 
     #[test]

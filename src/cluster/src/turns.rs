@@ -1,52 +1,68 @@
-//! Turns of requests: a bounded number is in flight, and the others wait in order.
+//! Turns of pieces of work: a bounded number is in progress, and the others wait in order.
 //!
-//! Invariant: at most [`IN_FLIGHT`] requests are in flight, in addition to slow and urgent ones.
+//! Work that waits is not created yet, so it takes no memory. Work that takes long gives up its turn and goes on, so slow
+//! work does not block other work.
+//!
+//! Invariant: at most as many pieces as there are turns are in progress, in addition to slow ones.
 
 use std::time::Duration;
 
 use tokio::sync::Semaphore;
 
-/// Maximum number of requests in flight, without watches and urgent requests. Each request takes a connection, which
-/// costs the agent about 70 KiB with TLS. Otherwise thousands of GitSyncs that follow one commit would open thousands
-/// of connections.
-pub(super) const IN_FLIGHT: usize = 64;
-/// Time after which a request in flight is slow.
+/// Time after which work in progress is slow.
 const SLOW: Duration = Duration::from_secs(1);
 
-/// Whether a request waits for its turn.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Turn {
-    /// The request waits.
-    Waits,
-    /// The request is sent immediately. The caller limits the number of such requests.
-    AtOnce,
-}
-
-/// The slots for requests in flight.
+/// The turns for pieces of work of one kind.
 #[derive(Debug)]
-pub(super) struct Turns(Semaphore);
+pub struct Turns(Semaphore);
 
-impl Default for Turns {
-    fn default() -> Self {
-        Self(Semaphore::new(IN_FLIGHT))
+impl Turns {
+    /// Returns turns for `at_once` pieces of work.
+    #[must_use]
+    pub fn new(at_once: usize) -> Self {
+        Self(Semaphore::new(at_once))
+    }
+
+    /// Creates and does a piece of work once there is a free turn. The work is on the heap.
+    pub async fn run<F: Future>(&self, work: impl FnOnce() -> F) -> F::Output {
+        // The semaphore is never closed.
+        let turn = self.0.acquire().await.ok();
+        let mut work = Box::pin(work());
+        if let Ok(done) = tokio::time::timeout(SLOW, &mut work).await {
+            return done;
+        }
+        drop(turn);
+        work.await
     }
 }
 
-impl Turns {
-    /// Runs a request once there is a free slot. A slow request gives up its slot, so that a slow webhook for one kind
-    /// does not block the others.
-    pub(super) async fn run<T>(&self, turn: Turn, mut request: impl Future<Output = T> + Unpin) -> T {
-        let place = match turn {
-            // The semaphore is never closed.
-            Turn::Waits => self.0.acquire().await.ok(),
-            Turn::AtOnce => None,
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+    use std::future::pending;
+
+    use futures::FutureExt as _;
+    use futures::future::join_all;
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn work_waits_for_a_turn_before_it_is_created_and_slow_work_gives_its_turn_up() {
+        let (turns, created) = (Turns::new(2), Cell::new(0));
+        let endless = || {
+            created.set(created.get() + 1);
+            pending::<()>()
         };
-        if place.is_some()
-            && let Ok(answer) = tokio::time::timeout(SLOW, &mut request).await
-        {
-            return answer;
+        let mut all = Box::pin(join_all((0..5).map(|_| turns.run(endless))));
+        assert!((&mut all).now_or_never().is_none());
+        assert_eq!(created.get(), 2);
+        for expected in [4, 5] {
+            tokio::time::advance(SLOW).await;
+            assert!((&mut all).now_or_never().is_none());
+            assert_eq!(created.get(), expected);
         }
-        drop(place);
-        request.await
+        tokio::time::advance(SLOW).await;
+        assert!((&mut all).now_or_never().is_none());
+        assert_eq!(turns.run(async || 7).await, 7, "slow work has no turn");
     }
 }

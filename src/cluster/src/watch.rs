@@ -32,9 +32,10 @@ use super::read::{Page, WHOLE_PAGE};
 use super::refusal::Refusal;
 use super::request::{Call, JSON};
 use super::selection::{Content, Selection, and};
+use super::version::{is_older, number};
 use super::watch_decoder::{self, Decoded, Lines, Next};
 
-use retry::{delay, is_busy, may_list_instead};
+use retry::{delay, is_busy, may_be_replaced, may_list_instead};
 
 mod retry;
 
@@ -62,6 +63,9 @@ pub enum WatchEvent {
     Initial(Value),
     /// The list is complete. Its resource version, or "" if the server did not send one.
     Synced(String),
+    /// The list that is complete next is older than a version that this watch has shown before, as after a restore of
+    /// the server from a backup.
+    WentBack,
     /// An object was added to the selection or changed; the same state may come twice.
     Applied(Value),
     /// An object was deleted or is no longer selected. The value is its last state.
@@ -125,6 +129,8 @@ impl Cluster {
             lists_instead: false,
             failing: false,
             listed: 0,
+            newest: None,
+            then: None,
         };
         stream::unfold(watcher, |mut watcher| async move { Some((watcher.next().await, watcher)) }).boxed()
     }
@@ -141,8 +147,8 @@ struct Watcher {
     failures: u32,
     /// Number of lists that expired since the last complete list.
     expired: u32,
-    /// Whether the connection was lost since the last event. The server may have been replaced by one with a different
-    /// history.
+    /// Whether the connection was lost or the server failed since the last event. The server may have been replaced by
+    /// one with a different history.
     lost: bool,
     /// Whether the streaming list failed, so that the next list is paginated.
     lists_instead: bool,
@@ -150,6 +156,10 @@ struct Watcher {
     failing: bool,
     /// Number of objects and pages of the current list.
     listed: usize,
+    /// The newest version of the last complete list and of the events and bookmarks after it.
+    newest: Option<u64>,
+    /// The event after the one that was yielded last.
+    then: Option<WatchEvent>,
 }
 
 #[derive(Default)]
@@ -187,6 +197,9 @@ impl Open {
 
 impl Watcher {
     async fn next(&mut self) -> WatchEvent {
+        if let Some(event) = self.then.take() {
+            return event;
+        }
         loop {
             if let Some(pause) = self.delay.take() {
                 tokio::time::sleep(pause).await;
@@ -328,13 +341,10 @@ impl Watcher {
     async fn went_back(&mut self, version: &str) -> Result<bool, Error> {
         let anything = self.selection.without_selectors().metadata_only();
         match self.cluster.page(&self.kind, &anything, "", 1).await {
-            Ok(page) => Ok(match (page.version.parse::<u64>(), version.parse::<u64>()) {
-                (Ok(theirs), Ok(ours)) => theirs < ours,
-                _ => false,
-            }),
+            Ok(page) => Ok(is_older(&page.version, number(version))),
+            Err(error) if may_be_replaced(&error) => Err(error),
             // The watch would fail in the same way and return the error.
-            Err(error) if error.refusal().is_some() => Ok(false),
-            Err(error) => Err(error),
+            Err(_) => Ok(false),
         }
     }
 
@@ -393,6 +403,7 @@ impl Watcher {
             Decoded::Refused(_) | Decoded::Unknown => (None, String::new()),
         };
         if !version.is_empty() {
+            self.newest = self.newest.max(number(&version).filter(|_| !initial));
             open.version = version;
         }
         self.state = State::Open(open);
@@ -432,7 +443,14 @@ impl Watcher {
 
     fn synced(&mut self, version: String) -> WatchEvent {
         (self.failures, self.expired, self.lost, self.failing) = (0, 0, false, false);
-        WatchEvent::Synced(version)
+        let went_back = is_older(&version, self.newest);
+        self.newest = number(&version).or(self.newest);
+        let synced = WatchEvent::Synced(version);
+        if !went_back {
+            return synced;
+        }
+        self.then = Some(synced);
+        WatchEvent::WentBack
     }
 
     /// Lists again after an expired version or list snapshot; immediately the first time.
@@ -455,7 +473,7 @@ impl Watcher {
     fn fail(&mut self, error: Error) -> WatchEvent {
         self.failures += 1;
         self.failing = true;
-        self.lost |= error.refusal().is_none();
+        self.lost |= may_be_replaced(&error);
         self.delay = Some(delay(self.failures, error.refusal(), fastrand::f64()));
         WatchEvent::Failed(error)
     }

@@ -121,6 +121,12 @@ impl Index {
         affected
     }
 
+    /// Forgets the resource versions of a kind's objects, because those of a restored server are lower.
+    pub(super) fn forget_versions(&mut self, kind: ChildKind) {
+        self.gone.remove(&kind);
+        self.seen.iter_mut().filter(|(place, _)| place.0 == kind).for_each(|(_, seen)| seen.forget_version());
+    }
+
     fn remove_guarded(&mut self, owner: &Owner) {
         let left = self.guarded.get(owner).map_or(0, |count| count - 1);
         if left == 0 {
@@ -185,5 +191,20 @@ mod tests {
         assert!(!index.may_be_gone(&place(), &seen("10", "a.b", "web")));
         index.insert(place(), seen("11", "a.b", "web"));
         assert!(!index.may_be_gone(&place(), &seen("8", "a.b", "web")), "it is there again");
+    }
+
+    #[test]
+    fn the_lower_versions_of_a_restored_server_are_not_older() {
+        let mut index = Index::default();
+        index.insert(place(), seen("900", "a.b", "web"));
+        index.gone(&(KIND, "shop".to_owned(), "other".to_owned()), &seen("901", "a.b", "web"));
+        assert_eq!(index.insert(place(), seen("100", "c.d", "web")), Affected::default());
+        index.forget_versions(ChildKind::AccessRule);
+        assert_eq!(index.insert(place(), seen("100", "c.d", "web")), Affected::default());
+        index.forget_versions(KIND);
+        let affected = index.insert(place(), seen("100", "c.d", "web"));
+        assert_eq!(affected.hosts.iter().map(|host| &**host).collect::<Vec<_>>(), ["a.b", "c.d"]);
+        index.remove(&place());
+        assert!(!index.may_be_gone(&place(), &seen("101", "a.b", "web")));
     }
 }

@@ -212,7 +212,8 @@ impl Known {
         is_other
     }
 
-    /// Completes a list: removes the objects that the list lacks, unless they were written after the list.
+    /// Completes a list: removes the objects that the list lacks, unless they were written after the list. Forgets the
+    /// versions from before a restore of the server.
     pub(super) fn complete(&mut self, watched: Watched, list: &List<Name>) {
         match watched {
             Watched::Services => {
@@ -235,6 +236,9 @@ impl Known {
                 }
             }
             Watched::Children(kind) => {
+                if list.went_back() {
+                    self.index.forget_versions(kind);
+                }
                 let at = list.version().parse::<u64>().ok();
                 let is_newer = |seen: &Seen| seen.version().zip(at).is_some_and(|(version, at)| version > at);
                 let is_gone = |place: &&Place| {
@@ -395,4 +399,28 @@ impl Known {
 fn name_of(live: &Value) -> Name {
     let text = |path: &str| live.pointer(path).and_then(Value::as_str).unwrap_or_default().to_owned();
     (text("/metadata/namespace"), text("/metadata/name"))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use mainstay_cluster::WatchEvent;
+    use mainstay_cluster::reflector::{self, Delta, Shown};
+
+    #[test]
+    fn an_object_that_a_restored_server_lacks_is_gone_whatever_its_version_was() {
+        let (mut known, mut shown, kind) = (Known::default(), Shown::default(), ChildKind::VirtualService);
+        let metadata = json!({"namespace": "shop", "name": "web", "uid": "v", "resourceVersion": "901"});
+        known.see(kind, &json!({"metadata": metadata}));
+        let place = (kind, "shop".to_owned(), "web".to_owned());
+        for (version, is_there) in [("900", true), ("100", false)] {
+            shown.take(WatchEvent::Begin, reflector::name_of);
+            let complete = shown.take(WatchEvent::Synced(version.to_owned()), reflector::name_of);
+            let Some(Delta::Complete(list)) = complete else { panic!("the list is complete") };
+            known.complete(Watched::Children(kind), &list);
+            assert_eq!(known.seen(&place).is_some(), is_there, "at {version}");
+        }
+    }
 }

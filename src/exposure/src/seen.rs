@@ -35,6 +35,10 @@ pub(super) enum Verdict {
     Refused(String),
 }
 
+/// The version of a state from before the API server was restored from a backup. Each state of the restored server is
+/// newer. No object has this version, so a request with it as a precondition is refused.
+const FORGOTTEN: &str = "1";
+
 impl Seen {
     /// Reads an object.
     pub(super) fn of(kind: ChildKind, live: &Value) -> Self {
@@ -73,6 +77,11 @@ impl Seen {
     /// Whether this state is older than the known state of the same object.
     pub(super) fn is_older_than(&self, known: &Self) -> bool {
         self.uid == known.uid && self.version().zip(known.version()).is_some_and(|(this, known)| this < known)
+    }
+
+    /// Forgets the resource version, so that no other state is older.
+    pub(super) fn forget_version(&mut self) {
+        self.resource_version = FORGOTTEN.into();
     }
 
     /// Returns the resource version as a number, if it is a number.

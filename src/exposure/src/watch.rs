@@ -77,6 +77,11 @@ impl Watching {
                         self.set_served(kind, None);
                     }
                     self.context.complete(watched, &list);
+                    if let Watched::Children(kind) = watched
+                        && list.went_back()
+                    {
+                        self.list_again(kind);
+                    }
                 }
                 Some(Delta::Failed(error)) => {
                     let why = explain(&error);
@@ -105,9 +110,25 @@ impl Watching {
     /// Watches the objects of a kind in its served version.
     fn set_served(&mut self, kind: ChildKind, served: Option<Served>) {
         let watched = served.as_ref().map(|served| Arc::clone(&served.kind));
-        if !self.context.set_served(kind, served) {
-            return;
+        if self.context.set_served(kind, served) {
+            self.watch_objects(kind, watched);
         }
+    }
+
+    /// Lists the objects of a kind once more after the server was restored from a backup. Their states in the first
+    /// list were ignored as older than those from before.
+    fn list_again(&mut self, kind: ChildKind) {
+        tracing::warn!(
+            ?kind,
+            "the API server's resource versions went back, as after a restore from a backup; the objects of this kind \
+             are listed again"
+        );
+        let watched = self.context.served(kind).map(|served| served.kind);
+        self.watch_objects(kind, watched);
+    }
+
+    /// Watches the objects of a kind in this version in place of the earlier watch.
+    fn watch_objects(&mut self, kind: ChildKind, watched: Option<Arc<Kind>>) {
         if let Some(stop) = self.of_kinds.remove(&kind) {
             stop.cancel();
         }

@@ -10,6 +10,10 @@ use super::child_kind::ChildKind;
 use super::child_state::{self, ChildIdentity, Deployment, Job, Pod, Role};
 use super::knative_state::{self, KnativeService};
 
+/// The version of a state from before the API server was restored from a backup. Each state of the restored server is
+/// newer. No object has this version, so a request with it as a precondition is refused.
+const FORGOTTEN: &str = "1";
+
 /// The children of one Function.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Children {
@@ -88,6 +92,20 @@ impl Children {
             }
             ChildKind::Pod => self.pods.extract_if(.., |pod| is_gone(&pod.identity)).map(Child::Pod).collect(),
             ChildKind::Job => self.jobs.extract_if(.., |job| is_gone(&job.identity)).map(Child::Job).collect(),
+        }
+    }
+
+    /// Forgets the resource versions of a kind, so that the lower ones of a restored server are not older.
+    pub(super) fn forget_versions(&mut self, child_kind: ChildKind) {
+        let forget = |identity: &mut ChildIdentity| FORGOTTEN.clone_into(&mut identity.version);
+        match child_kind {
+            ChildKind::ConfigMap => self.config_maps.iter_mut().for_each(forget),
+            ChildKind::Service => self.services.iter_mut().for_each(forget),
+            ChildKind::Autoscaler => self.autoscalers.iter_mut().for_each(forget),
+            ChildKind::Job => self.jobs.iter_mut().for_each(|job| forget(&mut job.identity)),
+            ChildKind::Pod => self.pods.iter_mut().for_each(|pod| forget(&mut pod.identity)),
+            ChildKind::Deployment => self.deployments.iter_mut().for_each(|one| forget(&mut one.identity)),
+            ChildKind::KnativeService => self.knative_services.iter_mut().for_each(|one| forget(&mut one.identity)),
         }
     }
 

@@ -83,6 +83,11 @@ impl Cache {
         &self.knative
     }
 
+    /// Forgets the resource versions of a kind after a restore of the API server from a backup.
+    fn forget_versions(&self, child_kind: ChildKind) {
+        self.inner.lock().children.values_mut().for_each(|children| children.forget_versions(child_kind));
+    }
+
     /// Removes all objects of a kind that is no longer served.
     pub(super) fn forget_all(&self, child_kind: ChildKind) {
         self.retain_only(child_kind, &List::default());
@@ -386,8 +391,8 @@ fn name_in_queue(job: &Job) -> JobName {
 /// Watches all children of one kind until `stop`, and feeds the cache and then the drift loop.
 pub async fn follow(cache: Arc<Cache>, writer: Writer, drift: Drift, child_kind: ChildKind, stop: CancellationToken) {
     let kind = child_kind.kind();
-    let mut events = writer.cluster().watch(&kind, Selection::labelled(MANAGED_BY, FUNCTION_CONTROLLER));
-    let mut shown = Shown::default();
+    let open = || writer.cluster().watch(&kind, Selection::labelled(MANAGED_BY, FUNCTION_CONTROLLER));
+    let (mut events, mut shown) = (open(), Shown::default());
     while let Some(Some(event)) = stop.run_until_cancelled(events.next()).await {
         let key = |live: &Value| Some((kind.key_of(live)?, function_of(child_kind, live)));
         let note = |(key, of): &(Key, Option<Arc<str>>), count| {
@@ -395,9 +400,15 @@ pub async fn follow(cache: Arc<Cache>, writer: Writer, drift: Drift, child_kind:
             Some((noted, of.clone()))
         };
         let Some(seen) = shown.take_noting(event, key, note) else { continue };
+        let went_back = matches!(&seen, Delta::Complete(list) if list.went_back());
         cache.see(&writer, child_kind, &kind, &seen);
         if child_kind != ChildKind::Pod {
             drift.see_child(&kind, seen.map(|(key, _)| key));
+        }
+        if went_back {
+            // The cache has ignored the states of this list as older than those from before the restore.
+            cache.forget_versions(child_kind);
+            (events, shown) = (open(), Shown::default());
         }
     }
 }
@@ -414,6 +425,27 @@ mod tests {
                 "ownerReferences": [{"apiVersion": api_version, "kind": "Function", "uid": "1", "controller": true}],
             }
         })
+    }
+
+    #[test]
+    fn the_lower_versions_of_a_restored_server_are_not_older() {
+        let cache = Cache::new(1);
+        let at = |version: &str| {
+            let mut job = job("ours", "serverless.kyma-project.io/v1alpha1");
+            job["metadata"]["resourceVersion"] = version.into();
+            job
+        };
+        let is_at = |version: &str| cache.is_at(ChildKind::Job, "ours", "1", "hello-build-x", version);
+        for version in ["900", "100"] {
+            cache.upsert(ChildKind::Job, &at(version));
+            assert!(is_at("900"));
+        }
+        cache.forget_versions(ChildKind::Pod);
+        assert!(is_at("900"));
+        cache.forget_versions(ChildKind::Job);
+        assert!(!is_at("900"));
+        cache.upsert(ChildKind::Job, &at("100"));
+        assert!(is_at("100"));
     }
 
     #[test]

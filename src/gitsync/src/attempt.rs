@@ -200,9 +200,10 @@ impl Attempt<'_> {
         let is_overridden = resolved.overrides_window(commit);
         let unmet = self.unmet(commit).await?;
         if (freeze.is_some() && !is_overridden) || unmet.is_some() {
-            self.keep_what_was_applied(remote, &resolved.directory).await;
+            Box::pin(self.keep_what_was_applied(remote, &resolved.directory)).await;
         }
-        let desired = match (self.desired(remote, &found, resolved, &request).await, unmet) {
+        // Large futures are on the heap, so that an attempt which waits for its turn is small.
+        let desired = match (Box::pin(self.desired(remote, &found, resolved, &request)).await, unmet) {
             (Ok(desired), _) => desired,
             // The commit may be unreadable because its dependencies, such as CRDs, are not applied yet.
             (Err(refused), Some(on)) if matches!(refused.class, Class::Invalid | Class::NotReady) => {
@@ -229,7 +230,8 @@ impl Attempt<'_> {
         self.require_account().await?;
         // A window that closes from now on does not stop the commit.
         self.state.begun = Some(commit);
-        self.carry_out(resolved, request, &desired, &branch).await.map(Some)
+        let context = self.context;
+        context.carrying_out.run(|| self.carry_out(resolved, request, &desired, &branch)).await.map(Some)
     }
 
     /// Publishes the desired objects before the plan, because another GitSync may wait for them while this GitSync

@@ -21,7 +21,7 @@ use super::urgency::ShowTurns;
 use mainstay_api::GitSync;
 use mainstay_cluster::liveness::Component;
 use mainstay_cluster::secrets::Secrets;
-use mainstay_cluster::{Addresses, AllowedAddresses, Cluster, Kind, Kubeconfig, Regarding, ServiceAccount};
+use mainstay_cluster::{Addresses, AllowedAddresses, Cluster, Kind, Kubeconfig, Regarding, ServiceAccount, Turns};
 use mainstay_engine::apply::{Announcement, Writer};
 use mainstay_engine::notification::Message;
 use mainstay_engine::prevention::Prevention;
@@ -35,6 +35,10 @@ const LOADING: usize = 2;
 const LOADING_SMALL: usize = 16;
 /// The same for a remote cluster, because there may be many.
 const LOADING_SMALL_ELSEWHERE: usize = 4;
+
+/// Maximum number of GitSyncs of a cluster that carry out a commit concurrently, without slow ones. Each of them has
+/// requests and responses in memory.
+const CARRYING_OUT: usize = 64;
 
 type Announce = dyn Fn(&Announcement<'_>) + Send + Sync;
 
@@ -91,6 +95,8 @@ pub struct Context {
     pub(super) liveness: Component,
     facts: Arc<Mutex<HashMap<Owner, (SyncFacts, Writer)>>>,
     reconciles: Arc<AtomicU64>,
+    /// Limits how many GitSyncs of this cluster carry out a commit concurrently.
+    pub(super) carrying_out: Turns,
     /// Limits how often running attempts are shown in statuses.
     pub(super) show_turns: ShowTurns,
     /// Limits the statuses that only name a new commit.
@@ -158,6 +164,7 @@ impl Context {
             liveness,
             facts: Arc::default(),
             reconciles: Arc::default(),
+            carrying_out: Turns::new(CARRYING_OUT),
             show_turns: ShowTurns::default(),
             status_turns: StatusTurns::default(),
             contest_watches: Arc::new(Semaphore::new(contest_watch::OF_AGENT)),
@@ -193,6 +200,8 @@ impl Context {
             liveness: self.liveness.clone(),
             facts: Arc::clone(&self.facts),
             reconciles: Arc::clone(&self.reconciles),
+            // These turns are separate, too.
+            carrying_out: Turns::new(CARRYING_OUT),
             show_turns: self.show_turns.clone(),
             status_turns: self.status_turns.clone(),
             contest_watches: Arc::clone(&self.contest_watches),

@@ -259,7 +259,7 @@ impl Task {
             self.last_seen = Some(Box::new(seen));
             if sync.metadata.deletion_timestamp.is_some() {
                 self.status_turn.started();
-                let next = self.end(sync).await;
+                let next = Box::pin(self.end(sync)).await;
                 self.postpone_untried(now);
                 return next;
             }
@@ -281,11 +281,11 @@ impl Task {
             let attempted = running.beside(Box::pin(attempt)).await;
             self.after(sync, attempted, began);
             self.watch_contested().await;
-            self.run_again(sync).await;
+            Box::pin(self.run_again(sync)).await;
             self.want_prevention(sync);
             self.postpone_untried(now);
         }
-        self.report(sync).await;
+        Box::pin(self.report(sync)).await;
         Next::Wait
     }
 
@@ -347,7 +347,7 @@ impl Task {
         is_forced: bool,
     ) -> Result<Option<Outcome>, Refused> {
         (self.state.reading, self.state.readable) = (None, HashSet::new());
-        self.settle_place(sync).await?;
+        Box::pin(self.settle_place(sync)).await?;
         let sync = &as_known_in(sync, self.cluster_id(sync)).into_owned();
         let suspended = sync.spec.suspended(Timestamp::now());
         let confined = self.context.is_confined(self.owner.resource().namespace());
@@ -380,13 +380,13 @@ impl Task {
         let resolved = self.resolve(sync, trusted, confined).await;
         let mut attempt = self.attempt(sync);
         let attempted = match resolved {
-            Ok(resolved) => attempt.sync(&resolved, &remote, max_age).await,
+            Ok(resolved) => Box::pin(attempt.sync(&resolved, &remote, max_age)).await,
             Err(refused) => Err(refused),
         };
         if attempted.is_err()
             && let Ok(directory) = Directory::of(sync)
         {
-            attempt.keep_what_was_applied(&remote, &directory).await;
+            Box::pin(attempt.keep_what_was_applied(&remote, &directory)).await;
         }
         match attempted {
             Ok(outcome) => {

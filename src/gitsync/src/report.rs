@@ -170,7 +170,7 @@ impl Task {
         }
         let waits_for_turn = !is_asked && self.waits_for_turn(&old, &new);
         if !waits_for_turn || self.status_turn.may_write(now, fastrand::f64()) {
-            self.write_status(sync, &old, new).await;
+            Box::pin(self.write_status(sync, &old, new)).await;
         }
     }
 

@@ -18,6 +18,7 @@ async fn word(events: &mut BoxStream<'static, WatchEvent>) -> String {
         WatchEvent::Unreadable(object, _) => format!("unreadable {}", shown(&object)),
         WatchEvent::Failed(error) => format!("failed {}", error.code().unwrap_or_default()),
         WatchEvent::Resumed => "resumed".to_owned(),
+        WatchEvent::WentBack => "went back".to_owned(),
     }
 }
 
@@ -139,7 +140,7 @@ async fn a_server_with_another_history_is_listed_again() {
     assert_eq!(word(&mut events).await, "failed 0");
     let (new, _) = server();
     let _serving = serve_again(&new, address).await;
-    assert_eq!(words(&mut events, 2).await, ["begin", "synced"]);
+    assert_eq!(words(&mut events, 3).await, ["begin", "went back", "synced"]);
     apply(&cluster, "a", "new").await;
     assert_eq!(word(&mut events).await, "applied a=new");
 }

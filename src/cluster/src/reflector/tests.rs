@@ -6,7 +6,7 @@ use serde_json::json;
 
 use super::*;
 use crate::error::{Attempt, Cause, Target};
-use WatchEvent::{Applied, Begin, Deleted, Failed, Initial, Resumed, Synced, Unreadable};
+use WatchEvent::{Applied, Begin, Deleted, Failed, Initial, Resumed, Synced, Unreadable, WentBack};
 
 fn object(name: &str, value: &str) -> Value {
     json!({"kind": "Thing", "metadata": {"namespace": "shop", "name": name}, "value": value})
@@ -186,7 +186,7 @@ fn a_hundred_thousand_changes_leave_nothing_behind() {
         cache.take(event, read).for_each(drop);
     }
     assert_eq!((cache.iter().count(), cache.get("shop", "a")), (1, Some(&"99999".to_owned())));
-    assert!(shown.0.is_none(), "nothing is listed");
+    assert!(shown.listed.is_none(), "nothing is listed");
 }
 
 fn copy_of_any(event: &WatchEvent) -> WatchEvent {
@@ -233,9 +233,31 @@ fn a_list_that_is_older_than_an_earlier_change_shows_a_restored_server() {
     assert!(!went_back(listed("")), "the server did not send a version");
     let aborted = [Begin, Initial(change("90")), Begin, Applied(change("120")), Synced("100".to_owned())];
     assert!(went_back(aborted.into()), "the first of its lists ended early");
-    assert!(!went_back(listed("110")), "a change during a list does not count");
+    let changed_meanwhile = vec![Begin, Deleted(change("120")), Synced("110".to_owned())];
+    assert!(!went_back(changed_meanwhile), "a change during a list does not count");
+    assert!(!went_back(listed("0")), "an aggregated server sends no other version");
     went_back(vec![Deleted(change("130"))]);
     assert!(went_back(listed("129")));
+}
+
+#[test]
+fn a_list_that_is_older_than_a_version_of_another_list_or_of_a_bookmark_shows_a_restored_server() {
+    let mut shown = Shown::default();
+    let mut went_back = |noted: [&str; 2], before: Vec<WatchEvent>, version: &str| {
+        shown.note_version(noted[0]);
+        assert!(shown.take(Begin, name_of).is_none());
+        shown.note_version(noted[1]);
+        for event in before {
+            assert!(shown.take(event, name_of).is_none());
+        }
+        matches!(shown.take(Synced(version.to_owned()), name_of), Some(Delta::Complete(list)) if list.went_back())
+    };
+    assert!(!went_back(["", ""], Vec::new(), "100"), "it is the first list");
+    assert!(went_back(["900", ""], Vec::new(), "500"), "the other list was complete before this one");
+    assert!(!went_back(["0", "900"], Vec::new(), "600"), "the other list ended during this one");
+    assert!(went_back(["", ""], vec![WentBack], "700"), "the watch has seen a bookmark");
+    assert!(went_back(["", ""], vec![WentBack, Begin], "800"), "the list begins again");
+    assert!(!went_back(["", ""], Vec::new(), "900"));
 }
 
 #[test]

@@ -4,11 +4,11 @@ use futures::{FutureExt, StreamExt};
 use serde_json::json;
 
 use super::super::apply::{Apply, Part, Persistence};
+use super::super::connect::IN_FLIGHT;
 use super::super::delete::{Guard, Propagation, Removal};
 use super::super::fake;
 use super::super::kind::tests::kind;
 use super::super::selection::Selection;
-use super::super::turns::IN_FLIGHT;
 use super::*;
 use mainstay_object::failure::Class;
 

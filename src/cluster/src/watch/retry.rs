@@ -40,6 +40,12 @@ pub(super) fn may_list_instead(error: &Error) -> bool {
     matches!(&*error.cause, Cause::Refused(_) | Cause::TimedOut(_))
 }
 
+/// Whether the server may have been replaced by one with a different history: the connection was lost, or a server or a
+/// load balancer before it reports an error. A load balancer does so during a restore.
+pub(super) fn may_be_replaced(error: &Error) -> bool {
+    error.refusal().is_none_or(|refusal| refusal.code >= 500)
+}
+
 /// Whether the server is overloaded. No other request is sent before its `Retry-After`.
 pub(super) fn is_busy(refusal: &Refusal) -> bool {
     refusal.code == 429 || (refusal.code == 503 && refusal.retry_after.is_some())

@@ -42,6 +42,7 @@ async fn word(events: &mut Events) -> String {
         }
         WatchEvent::Failed(error) => format!("failed {}", error.code().unwrap_or_default()),
         WatchEvent::Resumed => "resumed".to_owned(),
+        WatchEvent::WentBack => "went back".to_owned(),
     }
 }
 
@@ -189,7 +190,69 @@ async fn lists_again_when_the_server_has_an_older_version() {
     assert_eq!(word(&mut events).await, "failed 0");
     let probe = asked(&mut events, &mut server).await;
     probe.json(200, &json!({ "metadata": { "resourceVersion": "2" }, "items": [] })).await;
+    is_listed_as_restored(&mut events, &mut server).await;
+}
+
+/// Expects a list, answers it with version 3, and expects that the watch reports the restored server once.
+async fn is_listed_as_restored(events: &mut Events, server: &mut Server) {
+    assert_eq!(word(events).await, "begin");
+    let pipe = asked(events, server).await.stream();
+    pipe.event("BOOKMARK", &end_of_initial(3));
+    assert_eq!(word(events).await, "went back");
+    assert_eq!(word(events).await, "synced at 3");
+    pipe.event("ERROR", &status(410, "Expired"));
+    assert_eq!(word(events).await, "begin");
+    asked(events, server).await.stream().event("BOOKMARK", &end_of_initial(4));
+    assert_eq!(word(events).await, "synced at 4");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_list_that_is_older_than_a_bookmark_shows_a_restored_server() {
+    let (_cluster, mut events, mut server) = watch();
+    let pipe = opened(&mut events, &mut server).await;
+    pipe.event("BOOKMARK", &json!({ "metadata": { "resourceVersion": "40" } }));
+    pipe.event("ERROR", &status(410, "Expired"));
     assert_eq!(word(&mut events).await, "begin");
+    asked(&mut events, &mut server).await.stream().event("BOOKMARK", &end_of_initial(30));
+    assert_eq!(word(&mut events).await, "went back");
+    assert_eq!(word(&mut events).await, "synced at 30");
+}
+
+/// Ends an open watch cleanly, and answers the next requests with the errors of a load balancer.
+async fn unavailable_meanwhile(events: &mut Events, server: &mut Server) {
+    drop(opened(events, server).await);
+    let resumed = asked(events, server).await;
+    assert_eq!(resumed.parameter("resourceVersion").as_deref(), Some("5"));
+    resumed.json(503, &status(503, "ServiceUnavailable")).await;
+    assert_eq!(word(events).await, "failed 503");
+    for _ in 0..2 {
+        let probe = asked(events, server).await;
+        assert_eq!(probe.line(), "GET /api/v1/configmaps?limit=1");
+        probe.json(502, &status(502, "BadGateway")).await;
+        assert_eq!(word(events).await, "failed 502");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn lists_again_when_the_server_has_an_older_version_after_server_errors() {
+    let (_cluster, mut events, mut server) = watch();
+    unavailable_meanwhile(&mut events, &mut server).await;
+    let probe = asked(&mut events, &mut server).await;
+    probe.json(200, &json!({ "metadata": { "resourceVersion": "2" }, "items": [] })).await;
+    is_listed_as_restored(&mut events, &mut server).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn resumes_after_server_errors_without_a_list() {
+    let (_cluster, mut events, mut server) = watch();
+    unavailable_meanwhile(&mut events, &mut server).await;
+    let probe = asked(&mut events, &mut server).await;
+    probe.json(200, &json!({ "metadata": { "resourceVersion": "12" }, "items": [] })).await;
+    let resumed = asked(&mut events, &mut server).await;
+    assert_eq!(resumed.parameter("resourceVersion").as_deref(), Some("5"));
+    let pipe = resumed.stream();
+    assert_eq!(word(&mut events).await, "resumed");
+    drop(pipe);
 }
 
 #[tokio::test(start_paused = true)]

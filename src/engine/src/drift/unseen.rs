@@ -14,6 +14,8 @@
 //! Invariant: an agent that is limited to namespaces lists one namespace at a time. A namespace that rejects its lists does
 //! not delay those of the others.
 //! Invariant: an event of the watch ends the wait for its object. The list may be older than the event.
+//! Invariant: a failed list delays the next ones only until the watch works, which proves that the kind is served.
+//! Invariant: an object that a list of one label value lacks may exist with another value, so it counts as unseen.
 //! Invariant: a list shows only objects that were managed before it was requested. Any other object may have changed
 //! after the list, while the watch ignored its changes.
 //!
@@ -90,6 +92,8 @@ struct Running {
     events: BoxStream<'static, WatchEvent>,
     /// The namespace, if the agent is limited to namespaces.
     namespace: Option<Arc<str>>,
+    /// Whether only objects with one label value are listed.
+    is_filtered: bool,
     shown: Shown<Key>,
     /// The objects that the list has not shown yet.
     awaited: HashSet<Key>,
@@ -108,8 +112,9 @@ pub(super) enum Step {
     Listed(Key, Value),
     /// An awaited object exists but cannot be parsed.
     Unreadable(Key, Value, Error),
-    /// The list is complete at this version, and lacks these objects.
-    Missing(HashSet<Key>, String),
+    /// The list is complete at this version, and lacks these objects. A filtered list contains only objects with one
+    /// label value, so they may exist with another one.
+    Missing { keys: HashSet<Key>, version: String, is_filtered: bool },
     /// The list failed for this reason, as the given number in a row, and another one is due after a delay.
     Failed(String, u32),
 }
@@ -144,13 +149,16 @@ impl Lists {
         if cluster.is_limited() && self.kind.namespaced {
             let kind = Arc::clone(&self.kind);
             self.begin_in_one(awaited, |namespace| cluster.watch_existing(&kind, all.within(namespace)));
-            return;
+        } else {
+            let selection = match only_namespace(&awaited) {
+                Some(namespace) => all.within(namespace),
+                None => all,
+            };
+            self.begin_with(cluster.watch_existing(&self.kind, selection), awaited);
         }
-        let selection = match only_namespace(&awaited) {
-            Some(namespace) => all.within(namespace),
-            None => all,
-        };
-        self.begin_with(cluster.watch_existing(&self.kind, selection), awaited);
+        if let Some(running) = &mut self.running {
+            running.is_filtered = label.is_some();
+        }
     }
 
     /// Begins a list in one of the namespaces of these objects. The namespaces take turns, and another list is due for the
@@ -190,7 +198,8 @@ impl Lists {
             self.in_a_row = 0;
         }
         let (shown, deadline) = (Shown::default(), begun + IDLE);
-        self.running = Some(Running { events, namespace: None, shown, awaited, begun, deadline, beginnings: 0 });
+        let (namespace, is_filtered) = (None, false);
+        self.running = Some(Running { events, namespace, is_filtered, shown, awaited, begun, deadline, beginnings: 0 });
     }
 
     /// Takes in a change that the watch of the kind shows.
@@ -199,12 +208,28 @@ impl Lists {
             Delta::Listed(key, _) | Delta::Changed(key, _) | Delta::Unreadable(key, ..) | Delta::Gone(key, _) => {
                 self.show(key);
             }
-            // The watch has shown all objects, some of them perhaps before they were managed.
-            Delta::Complete(_) if self.running.is_some() => {
-                self.end();
-                self.request();
+            Delta::Complete(_) => {
+                self.forget_failures();
+                // The watch has shown all objects, some of them perhaps before they were managed.
+                if self.running.is_some() {
+                    self.end();
+                    self.request();
+                }
             }
-            Delta::Complete(_) | Delta::Failed(_) | Delta::Resumed => {}
+            Delta::Resumed => self.forget_failures(),
+            Delta::Failed(_) => {}
+        }
+    }
+
+    /// Ends the delays after failed lists.
+    fn forget_failures(&mut self) {
+        if self.failures == 0 && self.refused.is_empty() {
+            return;
+        }
+        (self.failures, self.not_before) = (0, None);
+        self.refused.clear();
+        if self.due.take().is_some() {
+            self.request();
         }
     }
 
@@ -245,9 +270,9 @@ impl Lists {
             Delta::Listed(key, live) => self.show(&key).then_some(Step::Listed(key, live)),
             Delta::Unreadable(key, live, error) => self.show(&key).then_some(Step::Unreadable(key, live, error)),
             Delta::Complete(list) => {
-                let missing = std::mem::take(&mut running.awaited);
+                let (keys, is_filtered) = (std::mem::take(&mut running.awaited), running.is_filtered);
                 self.end();
-                Some(Step::Missing(missing, list.version().to_owned()))
+                Some(Step::Missing { keys, version: list.version().to_owned(), is_filtered })
             }
             Delta::Failed(error) => {
                 let is_unserved = error.is_forbidden() || error.is_not_found();

@@ -86,7 +86,7 @@ impl Drift {
                     continue;
                 }
                 step = lists.next(), if may_list => {
-                    self.take_step(kind, &mut lists, step);
+                    self.take_step(kind, &mut lists, &mut shown, step);
                     continue;
                 }
                 event = events.next() => event,
@@ -139,8 +139,8 @@ impl Drift {
     }
 
     /// Takes a step of the lists beside the watch of a kind. A response to a write may have shown a newer state of an
-    /// object since the list began.
-    fn take_step(&self, kind: &Arc<Kind>, lists: &mut Lists, step: Step) {
+    /// object since the list began. The versions of the list count as those of the watch (`shown`).
+    fn take_step(&self, kind: &Arc<Kind>, lists: &mut Lists, shown: &mut Shown<Key>, step: Step) {
         let is_unshown = |key: &Key| self.writer.store().is_unshown(key);
         match step {
             Step::Due => {
@@ -149,14 +149,24 @@ impl Drift {
                 lists.begin(self.writer.cluster(), unshown, label.as_deref());
             }
             Step::Listed(key, live) => {
+                shown.note_version(resource_version(&live));
                 if is_unshown(&key) {
                     self.see_object(kind, &key, live);
+                    // The state was ignored, for example as older than a deletion.
+                    if is_unshown(&key) {
+                        self.look_now(&key);
+                    }
                 }
             }
             Step::Unreadable(key, live, error) => self.see_unreadable(kind, &key, &live, &error),
-            Step::Missing(keys, version) => {
+            Step::Missing { keys, version, is_filtered } => {
+                shown.note_version(&version);
                 for key in keys.iter().filter(|key| is_unshown(key)) {
-                    self.miss(kind, key, &version);
+                    if is_filtered {
+                        self.look_now(key);
+                    } else {
+                        self.miss(kind, key, &version);
+                    }
                 }
             }
             Step::Failed(why, 1) => {

@@ -220,9 +220,9 @@ impl Managed {
     }
 
     /// Whether the object is gone and is recreated with a different desired state. A commit caused this, so the drift
-    /// policy does not apply.
+    /// policy does not apply. It applies to an object that only has to be read.
     pub(crate) fn is_to_succeed(&self) -> bool {
-        self.successor.is_some() && self.write.pending().is_some_and(|seen| seen.live.is_none())
+        self.successor.is_some() && self.write.pending().is_some_and(|seen| seen.gone_at.is_some())
     }
 
     /// Whether the object is its own owner: a GitSync that manages itself. Its health is not awaited, because its

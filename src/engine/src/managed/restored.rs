@@ -131,6 +131,19 @@ mod tests {
     }
 
     #[test]
+    fn an_object_with_a_successor_is_not_recreated_before_it_is_gone() {
+        let (mut store, desired) = applied();
+        let (kind, key, now) = (&desired.kind, &desired.key, Instant::now());
+        store.set_successor(&desired);
+        assert_eq!(see(&mut store, &desired, live(900, "2")), Next::Queue);
+        store.forget_versions(kind, Watched::ByUs, now);
+        assert_eq!(waiting(&store, key), Some((false, true)));
+        assert!(!store.get(key).unwrap().is_to_succeed(), "it is only read");
+        store.miss(kind, key, Some("100"), now);
+        assert!(store.get(key).unwrap().is_to_succeed());
+    }
+
+    #[test]
     fn objects_of_other_kinds_and_watches_keep_their_versions() {
         let (mut store, desired) = applied_late();
         let other = Kind::fixed("v1", "Secret", "secrets", mainstay_cluster::Scope::Namespaced);

@@ -34,7 +34,7 @@ fn steps(lists: &mut Lists) -> Vec<String> {
             Step::Due => "due".to_owned(),
             Step::Listed(key, _) => format!("listed {}", key.name),
             Step::Unreadable(key, ..) => format!("unreadable {}", key.name),
-            Step::Missing(keys, version) => {
+            Step::Missing { keys, version, .. } => {
                 let mut names: Vec<_> = keys.iter().map(|key| key.name.to_string()).collect();
                 names.sort();
                 format!("missing {} at {version}", names.join(","))
@@ -202,6 +202,31 @@ async fn a_namespace_that_rejects_its_lists_does_not_delay_the_others() {
     assert_eq!(lists.refused.values().map(|refused| refused.failures).collect::<Vec<_>>(), [2]);
     assert_eq!(begin(&mut lists, &[]), None);
     assert!(lists.refused.is_empty() && lists.due.is_none(), "no object is awaited there any more");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_watch_that_works_ends_the_delay_after_a_rejected_list() {
+    let working: [fn() -> Delta<Key>; 2] = [|| Delta::Complete(std::iter::empty().collect()), || Delta::Resumed];
+    for seen in working {
+        let mut lists = Lists::new(&kind());
+        lists.begin_with(stream::pending().boxed(), keys(&["a"]));
+        lists.fail("forbidden".to_owned(), None, UNSERVED);
+        lists.request();
+        tokio::time::sleep(UNSERVED / 2).await;
+        assert_eq!(steps(&mut lists), [""; 0]);
+        lists.see_watch(&seen());
+        tokio::time::sleep(GATHER).await;
+        assert_eq!((steps(&mut lists), lists.failures), (vec!["due".to_owned()], 0));
+        let mut lists = Lists::new(&kind());
+        let key = kind().key(Some("b"), "x");
+        lists.begin_in_one(HashSet::from([key.clone()]), |_| stream::pending().boxed());
+        lists.fail("forbidden".to_owned(), None, UNSERVED);
+        lists.due = None;
+        lists.see_watch(&seen());
+        assert!(lists.refused.is_empty() && lists.due.is_none(), "no list was requested");
+        lists.begin_in_one(HashSet::from([key]), |_| listed(&[]));
+        assert_eq!(steps(&mut lists), ["missing x at 7"]);
+    }
 }
 
 #[tokio::test(start_paused = true)]

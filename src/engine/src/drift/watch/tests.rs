@@ -1,5 +1,6 @@
 //! Tests of the watches of managed objects.
 
+use std::collections::HashSet;
 use std::convert::Infallible;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
@@ -11,7 +12,7 @@ use super::*;
 use crate::apply::{FollowUp, FollowUps};
 use crate::managed::fixtures::{POLICY, desired, live};
 use crate::managed::verdict::LastApplied;
-use crate::managed::{Desired, History, Mark, Policy};
+use crate::managed::{Desired, History, Mark, Policy, Reserved};
 use mainstay_api::DriftPolicy;
 use mainstay_cluster::liveness::Liveness;
 use mainstay_cluster::{Attempt, Cluster, Scope, Target};
@@ -88,12 +89,15 @@ fn key(namespace: &str) -> Key {
 
 /// Manages the ConfigMap `a` of a namespace, last applied at this version.
 fn manage(writer: &Writer, namespace: &str, version: &str) {
+    manage_as(writer, namespace, version, Mark::Label("shop.demo".into()));
+}
+
+fn manage_as(writer: &Writer, namespace: &str, version: &str, mark: Mark) {
     let (first, mut store) = (desired(), writer.store());
     store.set_policy(&owner(), POLICY, History::default());
     let (kind, object) = (Arc::clone(&first.kind), Arc::clone(&first.object));
     let digest = Some(Digest::of(b"x"));
     let last_applied = LastApplied { resource_version: version.into(), digest, ..LastApplied::default() };
-    let mark = Mark::Label("shop.demo".into());
     let object = Desired { key: key(namespace), kind, object, mark, ignored: None };
     store.hold(&owner(), Arc::new(object), last_applied);
 }
@@ -254,4 +258,81 @@ async fn an_object_that_was_gone_is_shown_after_the_server_was_restored() {
     is_restored.store(true, Ordering::Relaxed);
     followed.until("it is seen at version 90", |managed| managed.gone_at.is_none() && managed.is_shown).await;
     followed.end().await;
+}
+
+/// Whether the object in the namespace `shop` waits to be read, whatever its last event was.
+fn is_read(writer: &Writer) -> bool {
+    let store = writer.store();
+    let pending = store.get(&key("shop")).and_then(|managed| managed.write.pending());
+    pending.is_some_and(|seen| seen.live.is_none() && seen.gone_at.is_none())
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_object_that_a_list_of_one_label_value_lacks_is_read_and_not_gone() {
+    let cluster = serving(|address| if address.contains("watch=true") { rejected(403) } else { config_maps(900, &[]) });
+    let (writer, _follow_ups) = Writer::new(cluster, Liveness::default().component("test"), |_| {});
+    let (kind, drift) = (Arc::clone(&desired().kind), Drift::new(writer.clone()));
+    let (mut lists, mut shown) = (Lists::new(&kind), Shown::default());
+    manage(&writer, "shop", "5");
+    drift.take_step(&kind, &mut lists, &mut shown, Step::Due);
+    let step = tokio::time::timeout(LONG, lists.next()).await.expect("the list ends");
+    assert!(matches!(step, Step::Missing { is_filtered: true, .. }));
+    drift.take_step(&kind, &mut lists, &mut shown, step);
+    assert!(is_read(&writer), "its label may have another value");
+    assert_eq!(writer.store().get(&key("shop")).map(|managed| managed.gone_at), Some(None));
+    assert!(writer.store().is_unshown(&key("shop")));
+    drift.take_step(&kind, &mut lists, &mut shown, Step::Listed(key("shop"), live(6, "2")));
+    assert!(!writer.store().is_unshown(&key("shop")), "a list by the key only shows it at a lower version");
+}
+
+#[tokio::test]
+async fn an_awaited_object_whose_listed_state_is_ignored_is_read() {
+    let (writer, _follow_ups) = Writer::new(cluster(), Liveness::default().component("test"), |_| {});
+    let (kind, drift) = (Arc::clone(&desired().kind), Drift::new(writer.clone()));
+    manage(&writer, "shop", "5");
+    writer.store().miss(&kind, &key("shop"), Some("900"), Instant::now());
+    writer.store().show_again(&owner(), |_| true);
+    assert!(!is_read(&writer) && writer.store().is_unshown(&key("shop")));
+    let step = Step::Listed(key("shop"), live(90, "1"));
+    drift.take_step(&kind, &mut Lists::new(&kind), &mut Shown::default(), step);
+    assert!(is_read(&writer));
+}
+
+#[tokio::test]
+async fn a_list_of_the_watch_that_is_older_than_one_beside_it_shows_a_restored_server() {
+    let (writer, _follow_ups) = Writer::new(cluster(), Liveness::default().component("test"), |_| {});
+    let (kind, drift) = (Arc::clone(&desired().kind), Drift::new(writer));
+    let (mut lists, mut shown) = (Lists::new(&kind), Shown::default());
+    let went_back = |shown: &mut Shown<Key>, version: &str| {
+        shown.take(WatchEvent::Begin, |_| None);
+        let complete = shown.take(WatchEvent::Synced(version.to_owned()), |_| None);
+        matches!(complete, Some(Delta::Complete(list)) if list.went_back())
+    };
+    assert!(!went_back(&mut shown, "100"));
+    let complete = Step::Missing { keys: HashSet::new(), version: "900".to_owned(), is_filtered: false };
+    drift.take_step(&kind, &mut lists, &mut shown, complete);
+    assert!(went_back(&mut shown, "500"));
+    drift.take_step(&kind, &mut lists, &mut shown, Step::Listed(key("other"), live(900, "1")));
+    assert!(went_back(&mut shown, "600"));
+    assert!(!went_back(&mut shown, "600"));
+}
+
+#[tokio::test]
+async fn the_objects_of_an_owners_watch_are_read_after_the_server_was_restored() {
+    let (writer, _follow_ups) = Writer::new(cluster(), Liveness::default().component("test"), |_| {});
+    let (kind, drift, mut shown) = (Arc::clone(&desired().kind), Drift::new(writer.clone()), Shown::default());
+    let mark = Mark::Controller { uid: "f1".into(), watched_by: "x", reserved: Reserved::NOTHING };
+    manage_as(&writer, "shop", "900", mark);
+    let mut list = |version: u64| {
+        let (object, version) = (live(version, "1"), version.to_string());
+        for event in [WatchEvent::Begin, WatchEvent::Initial(object), WatchEvent::Synced(version)] {
+            if let Some(seen) = shown.take(event, |_| Some(key("shop"))) {
+                drift.see_child(&kind, seen);
+            }
+        }
+    };
+    list(900);
+    assert!(!is_read(&writer));
+    list(100);
+    assert!(is_read(&writer));
 }
