@@ -64,6 +64,7 @@ mod request_costs;
 mod self_management;
 mod service_accounts;
 mod shard_handovers;
+mod shard_statuses;
 mod shard_takeovers;
 mod shards;
 mod signatures;
