@@ -85,6 +85,7 @@ pub async fn run(
 
 /// Releases the objects of a GitSync that was deleted while no watch showed it.
 async fn farewell(task: &mut Task, sync: &Arc<GitSync>, lost: &CancellationToken) {
+    // The release may take long, so other statuses do not wait for it.
     task.status_turn = StatusTurn::default();
     if matches!(task.place, Place::Nowhere) {
         return;

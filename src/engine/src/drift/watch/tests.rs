@@ -179,10 +179,9 @@ async fn a_large_list_of_a_restored_server_makes_the_watch_forget_versions() {
     let mut shown = Shown::<Key>::default();
     for (list, expected) in [("900", "899"), ("100", "")] {
         assert!(shown.take(WatchEvent::Begin, |_| None).is_none());
-        match shown.take(WatchEvent::Synced(list.to_owned()), |_| None) {
-            Some(Delta::Complete(list)) => drift.end_large(&kind, &mut lists, &list),
-            _ => panic!("no complete list at version {list}"),
-        }
+        let complete = shown.take(WatchEvent::Synced(list.to_owned()), |_| None);
+        let Some(Delta::Complete(complete)) = complete else { panic!("no complete list at version {list}") };
+        drift.end_large(&kind, &mut lists, &complete);
         assert_eq!(version(), expected, "after the list at version {list}");
     }
     assert!(writer.store().is_unshown(&key("shop")), "it is listed once more");
