@@ -7,8 +7,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use async_nats::Subject;
-use futures::future::{BoxFuture, FutureExt as _, ready, select_all};
+use futures::future::{FutureExt as _, select_all};
 use jiff::Timestamp;
 use tokio::sync::watch;
 use tokio::time::Instant;
@@ -64,14 +63,6 @@ impl Taken {
     /// Whether the store itself returns the event again after [`Store::tried`].
     pub(super) fn is_held_by_a_server(&self) -> bool {
         matches!(self.place, Place::JetStream(_))
-    }
-
-    /// Returns the subject for acknowledgements to a server.
-    pub(super) fn subject(&self) -> Option<Subject> {
-        match &self.place {
-            Place::Log => None,
-            Place::JetStream(held) => Some(held.subject()),
-        }
     }
 }
 
@@ -133,35 +124,6 @@ impl Source {
         match self {
             Self::Log { .. } => watch::Sender::new(0).subscribe(),
             Self::JetStream { store, .. } => store.losses(),
-        }
-    }
-
-    /// Records that the connection to a server is lost. Returns the subjects of the events that have arrived.
-    pub(super) fn interrupt(&mut self) -> Vec<Subject> {
-        match self {
-            Self::Log { .. } => Vec::new(),
-            Self::JetStream { plain, partitions, .. } => {
-                std::iter::once(plain).chain(partitions).flat_map(Puller::interrupt).collect()
-            }
-        }
-    }
-
-    /// Returns whether a server still holds the events with these subjects for this process after the connection was
-    /// `lost`.
-    pub(super) fn holds(&self, subjects: Vec<Subject>, lost: Instant) -> BoxFuture<'static, bool> {
-        match self {
-            Self::Log { .. } => ready(true).boxed(),
-            Self::JetStream { store, .. } => {
-                let store = store.clone();
-                async move { store.confirm_after_loss(subjects, lost).await }.boxed()
-            }
-        }
-    }
-
-    /// Drops the events that have arrived. A server may have sent them to another process.
-    pub(super) fn lose(&mut self) {
-        if let Self::JetStream { plain, partitions, .. } = self {
-            std::iter::once(plain).chain(partitions).for_each(Puller::lose);
         }
     }
 

@@ -4,12 +4,11 @@
 //! subscriber is prompt, and one event of each partition. The task also stores the numbers of the events that wait for a
 //! retry or for an earlier event of their source; the journal and the NATS server limit the number of these events.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use async_nats::Subject;
-use futures::future::{BoxFuture, FutureExt as _};
+use futures::future::FutureExt as _;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until};
@@ -41,26 +40,15 @@ pub(super) struct Work {
     waiting: Lanes<Taken>,
     later: BTreeMap<(Instant, u64), (Lane, Taken)>,
     flights: JoinSet<(Lane, Taken, Next)>,
-    /// The subjects of the events in flight that a server holds, by number.
-    flying: HashMap<u64, Subject>,
     /// The records of accepted events that the journal writes.
     records: JoinSet<Lane>,
     /// The end of a pause, and the number of pauses.
     resumes: Instant,
     pauses: u32,
-    /// Changes when the connection to a server is lost.
+    /// Changes when a server may deliver the events to another process.
     losses: watch::Receiver<u64>,
-    /// A loss after which the server has not confirmed yet that it holds the events. No delivery begins until then.
-    interruption: Option<Interruption>,
-    /// The last time from which a server may have delivered the events to another process.
+    /// The time of the last loss.
     lost: Option<Instant>,
-}
-
-/// A loss of the connection to a server.
-struct Interruption {
-    began: Instant,
-    /// Whether the server still holds the events for this process.
-    holding: BoxFuture<'static, bool>,
 }
 
 impl Work {
@@ -72,11 +60,9 @@ impl Work {
             waiting: Lanes::default(),
             later: BTreeMap::new(),
             flights: JoinSet::new(),
-            flying: HashMap::new(),
             records: JoinSet::new(),
             resumes: Instant::now(),
             pauses: 0,
-            interruption: None,
             lost: None,
         }
     }
@@ -86,7 +72,7 @@ impl Work {
     fn begin(&mut self, to: &Arc<Subscriber>) -> (usize, Option<Instant>) {
         let now = Instant::now();
         if self.losses.has_changed().unwrap_or(false) {
-            self.interrupt();
+            self.lose();
         }
         while let Some(entry) = self.later.first_entry().filter(|entry| entry.key().0 <= now) {
             let (lane, one) = entry.remove();
@@ -98,9 +84,8 @@ impl Work {
         let is_free = |work: &Self| {
             work.flights.len() < to.in_flight && work.flights.len() + work.records.len() < to.in_flight + UNRECORDED
         };
-        while self.interruption.is_none() && self.resumes <= now && to.route.is_some() && is_free(self) {
+        while self.resumes <= now && to.route.is_some() && is_free(self) {
             let Some((lane, one)) = self.waiting.take() else { break };
-            self.flying.extend(one.subject().map(|subject| (one.number, subject)));
             let attempt = attempt(Arc::clone(&self.delivery), Arc::clone(to), (lane, one), self.pauses);
             self.flights.spawn(attempt.boxed());
         }
@@ -119,34 +104,16 @@ impl Work {
         bytes < AHEAD && self.waiting.all().all(|one| now.saturating_duration_since(one.since) < PROMPT)
     }
 
-    /// Records a loss of the connection. Deliveries begin again when the server has confirmed that it holds the events.
-    fn interrupt(&mut self) {
+    /// Drops the events that are not in flight. Other processes may deliver them, and later ones.
+    fn lose(&mut self) {
         self.losses.mark_unchanged();
-        let mut subjects = self.source.interrupt();
-        subjects.extend(self.waiting.all().filter_map(Taken::subject));
-        subjects.extend(self.flying.values().cloned());
-        // A further loss does not give more time.
-        let began = self.interruption.as_ref().map_or_else(Instant::now, |former| former.began);
-        if !subjects.is_empty() {
-            self.interruption = Some(Interruption { began, holding: self.source.holds(subjects, began) });
-        }
-    }
-
-    /// Ends an interruption. If the server may not hold the events any more, those that are not in flight are dropped: other
-    /// processes may deliver them, and later ones.
-    fn resume(&mut self, is_held: bool) {
-        self.interruption = None;
-        if !is_held {
-            self.lost = Some(Instant::now());
-            self.waiting.clear();
-            self.source.lose();
-        }
+        self.lost = Some(Instant::now());
+        self.waiting.clear();
     }
 
     /// Records the end of a delivery.
     fn end(&mut self, to: &SubscriberId, (lane, one, next): (Lane, Taken, Next)) {
         let is_held = one.is_held_by_a_server();
-        self.flying.remove(&one.number);
         match next {
             Next::Done if !is_held => {
                 self.pauses = 0;
@@ -228,8 +195,7 @@ pub(super) async fn work(mut work: Work, mut subscriber: watch::Receiver<Arc<Sub
         tokio::select! {
             () = stop.cancelled() => return work.release(&to.id).await,
             changed = subscriber.changed() => if changed.is_err() { return },
-            Ok(()) = work.losses.changed() => work.interrupt(),
-            is_held = held(&mut work.interruption) => work.resume(is_held),
+            Ok(()) = work.losses.changed() => work.lose(),
             taken = work.source.next(free), if free > 0 || work.source.is_of_a_server() => {
                 let Some(lane) = stop.run_until_cancelled(lane(&work.delivery, &to, &taken)).await else {
                     work.delivery.store.release(&taken).await;
@@ -248,14 +214,6 @@ pub(super) async fn work(mut work: Work, mut subscriber: watch::Receiver<Arc<Sub
             },
             () = sleep_until(wake.unwrap_or_else(Instant::now)), if wake.is_some() => {}
         }
-    }
-}
-
-/// Waits until a server has confirmed that it holds the events, or may not hold them any more.
-async fn held(interruption: &mut Option<Interruption>) -> bool {
-    match interruption {
-        Some(interruption) => (&mut interruption.holding).await,
-        None => std::future::pending().await,
     }
 }
 

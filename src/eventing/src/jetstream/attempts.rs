@@ -4,18 +4,20 @@
 //! subscriber. So a stream has the number of failed deliveries of each event that is retried, for all processes.
 //!
 //! Invariant: a number that is lost or cannot be read is 0. So an event can be delivered more often, but is not given up
-//! before all of its deliveries have failed.
+//! before all of its deliveries have failed. Invariant: settings that an administrator of NATS has changed are kept.
 
 use std::time::Duration;
 
 use async_nats::jetstream::stream::{Config, DiscardPolicy, LastRawMessageErrorKind, RetentionPolicy, StorageType};
 use bytes::Bytes;
 use jiff::Timestamp;
+use tokio::time::{Instant, timeout};
 
 use super::super::subscriber::SubscriberId;
 use super::election::{Patience, has_no_stream};
 use super::names;
-use super::streams::{JetStream, Limits, Unmade};
+use super::streams::{JetStream, Limits, Unmade, is_missing};
+use mainstay_object::failure::chain;
 
 /// Maximum time to read or store a number. The next event of the subscriber waits for it.
 const LIMIT: Duration = Duration::from_secs(4);
@@ -25,12 +27,26 @@ const AGE: Duration = Duration::from_secs(25 * 3600);
 const SIZE: i64 = 32 << 20;
 
 impl JetStream {
-    /// Returns the number of failed deliveries of an event.
+    /// Returns the number of failed deliveries of an event. After a failed read, it is 0 for some seconds.
     pub(super) async fn attempts(&self, to: &SubscriberId, number: u64, published: Timestamp) -> u32 {
+        if !self.0.counting.is_readable(Instant::now()) {
+            return 0;
+        }
         let subject = names::attempts(to, number, published.as_nanosecond());
         let read = self.repeat(Patience::of(LIMIT), || self.read_attempts(&subject)).await;
+        let has_begun = self.0.counting.read(read.is_ok(), Instant::now());
         read.unwrap_or_else(|error| {
-            tracing::debug!(subscriber = %to, %error, "the failed deliveries of an event are not known");
+            let error = chain(&*error);
+            if has_begun {
+                tracing::warn!(
+                    stream = names::ATTEMPTS,
+                    %error,
+                    "failed deliveries cannot be read from NATS: events can be delivered more than 100 times; check that the \
+                     stream has a leader"
+                );
+            } else {
+                tracing::debug!(subscriber = %to, %error, "the failed deliveries of an event are not known");
+            }
             0
         })
     }
@@ -39,7 +55,7 @@ impl JetStream {
         let stream = self.0.context.get_stream_no_info(names::ATTEMPTS).await?;
         match stream.get_last_raw_message_by_subject(subject).await {
             Ok(message) => Ok(parse(&message.payload)),
-            Err(error) if is_missing(&error.kind()) => Ok(0),
+            Err(error) if has_no_number(&error.kind()) => Ok(0),
             Err(error) => Err(error.into()),
         }
     }
@@ -53,22 +69,36 @@ impl JetStream {
     ) {
         let subject = names::attempts(to, number, published.as_nanosecond());
         let payload = Bytes::from(attempts.to_string());
-        if let Err(error) = self.write_attempts(&subject, &payload).await {
+        let stored = self.write_attempts(&subject, &payload).await;
+        let has_begun = self.0.counting.stored(stored.is_ok());
+        let Err(error) = stored else { return };
+        let error = chain(&*error);
+        if has_begun {
+            tracing::warn!(
+                stream = names::ATTEMPTS,
+                %error,
+                "failed deliveries are not counted on NATS: events can be delivered more than 100 times; check that the \
+                 account of NATS permits this stream, with 32 MiB for each replica"
+            );
+        } else {
             tracing::debug!(subscriber = %to, %error, "a failed delivery is not counted");
         }
     }
 
     async fn write_attempts(&self, subject: &str, payload: &Bytes) -> Result<(), Unmade> {
-        let patience = Patience::of(LIMIT);
-        self.0.counting.get_or_try_init(|| self.create_attempts(patience)).await?;
-        let write = || self.put_attempts(subject, payload);
-        match self.repeat(patience, write).await {
-            // A different program has deleted the stream.
-            Err(error) if has_no_stream(&*error) => {
-                self.create_attempts(patience).await?;
-                self.repeat(patience, write).await
+        let mut patience = Patience::of(LIMIT);
+        loop {
+            self.create_attempts(patience).await?;
+            match self.repeat(patience, || self.put_attempts(subject, payload)).await {
+                // The stream has no leader, or a different program has deleted it.
+                Err(error) if has_no_stream(&*error) => {
+                    self.0.counting.forget();
+                    if !patience.further().await {
+                        return Err(error);
+                    }
+                }
+                stored => return stored,
             }
-            written => written,
         }
     }
 
@@ -78,20 +108,58 @@ impl JetStream {
         Ok(())
     }
 
-    /// Creates the stream of the numbers, or updates its limits.
+    /// Creates the stream of the numbers if it is missing, unless this has failed recently.
     async fn create_attempts(&self, patience: Patience) -> Result<(), Unmade> {
+        let counting = &self.0.counting;
+        if counting.exists() {
+            return Ok(());
+        }
+        let creating = timeout(patience.left(), counting.creating.lock()).await;
+        let _creating = creating.map_err(|_| "the stream is still being created")?;
+        if counting.exists() {
+            return Ok(());
+        }
+        if let Some(why) = counting.failure(Instant::now()) {
+            return Err(why.into());
+        }
         let limits = self.0.limits.ok_or("the limits of the stream are not known")?;
-        self.repeat(patience, || self.put_stream(limits)).await
+        let created = self.repeat(patience, || self.ensure_attempts(limits)).await;
+        let result = created.as_ref().copied().map_err(|error| chain(&**error));
+        counting.created(result, Instant::now());
+        created
     }
 
-    async fn put_stream(&self, limits: Limits) -> Result<(), Unmade> {
-        self.0.context.create_or_update_stream(config(limits)).await?;
+    /// Creates the stream, or changes what the numbers need.
+    async fn ensure_attempts(&self, limits: Limits) -> Result<(), Unmade> {
+        let wanted = match self.0.context.get_stream(names::ATTEMPTS).await {
+            Ok(stream) => corrected(&stream.cached_info().config, limits),
+            Err(error) if is_missing(&error) => Some(config(limits)),
+            Err(error) => return Err(error.into()),
+        };
+        if let Some(wanted) = wanted {
+            self.0.context.create_or_update_stream(wanted).await?;
+        }
+        Ok(())
+    }
+
+    /// Removes the numbers of a deleted subscriber. If this fails, they expire.
+    pub(super) async fn remove_attempts(&self, to: &SubscriberId) {
+        let subjects = names::attempts_of(to);
+        let removed = self.repeat(Patience::of(LIMIT), || self.purge_attempts(&subjects)).await;
+        if let Err(error) = removed {
+            tracing::debug!(subscriber = %to, %error, "the numbers of failed deliveries are not removed");
+        }
+    }
+
+    async fn purge_attempts(&self, subjects: &str) -> Result<(), Unmade> {
+        let stream = self.0.context.get_stream_no_info(names::ATTEMPTS).await?;
+        stream.purge().filter(subjects).await?;
         Ok(())
     }
 }
 
 /// Whether an event has no number, or whether the stream does not exist.
-fn is_missing(kind: &LastRawMessageErrorKind) -> bool {
+fn has_no_number(kind: &LastRawMessageErrorKind) -> bool {
     match kind {
         LastRawMessageErrorKind::NoMessageFound => true,
         LastRawMessageErrorKind::JetStream(error) => error.code() == 404,
@@ -101,6 +169,22 @@ fn is_missing(kind: &LastRawMessageErrorKind) -> bool {
 
 fn parse(payload: &[u8]) -> u32 {
     std::str::from_utf8(payload).ok().and_then(|text| text.parse().ok()).unwrap_or(0)
+}
+
+/// Returns the configuration of the stream with the settings that the numbers need, or `None` if it has them. An
+/// administrator of NATS can change the others, and can add replicas.
+fn corrected(found: &Config, limits: Limits) -> Option<Config> {
+    let wanted = config(limits);
+    let of = |config: &Config| (config.subjects.clone(), config.max_messages_per_subject);
+    if of(found) == of(&wanted) && found.num_replicas >= wanted.num_replicas {
+        return None;
+    }
+    Some(Config {
+        subjects: wanted.subjects,
+        max_messages_per_subject: wanted.max_messages_per_subject,
+        num_replicas: found.num_replicas.max(wanted.num_replicas),
+        ..found.clone()
+    })
 }
 
 fn config(Limits { replicas, .. }: Limits) -> Config {
@@ -125,6 +209,8 @@ fn config(Limits { replicas, .. }: Limits) -> Config {
 mod tests {
     use super::*;
 
+    const LIMITS: Limits = Limits { share: 64 << 20, replicas: 3 };
+
     #[test]
     fn a_number_that_cannot_be_read_is_zero() {
         for (payload, expected) in [("7", 7), ("", 0), ("-1", 0), ("many", 0), ("99999999999", 0)] {
@@ -135,7 +221,15 @@ mod tests {
 
     #[test]
     fn only_the_last_number_of_an_event_is_kept_and_none_is_refused() {
-        let config = config(Limits { share: 64 << 20, replicas: 3 });
+        let config = config(LIMITS);
         assert_eq!((config.max_messages_per_subject, config.discard, config.num_replicas), (1, DiscardPolicy::Old, 3));
+    }
+
+    #[test]
+    fn only_settings_that_the_numbers_need_are_corrected() {
+        let found = Config { max_bytes: 1 << 20, max_age: Duration::from_secs(60), num_replicas: 5, ..config(LIMITS) };
+        assert_eq!(corrected(&found, LIMITS), None);
+        let wrong = Config { num_replicas: 1, max_messages_per_subject: 9, subjects: Vec::new(), ..found.clone() };
+        assert_eq!(corrected(&wrong, LIMITS), Some(Config { num_replicas: 3, ..found }));
     }
 }

@@ -15,7 +15,7 @@ use async_nats::jetstream::context::{
     ConsumerInfoError, ConsumerInfoErrorKind, CreateStreamError, CreateStreamErrorKind, GetStreamError,
     GetStreamErrorKind, PublishError, PublishErrorKind, RequestError, RequestErrorKind,
 };
-use async_nats::jetstream::stream::{ConsumerError, ConsumerErrorKind};
+use async_nats::jetstream::stream::{ConsumerError, ConsumerErrorKind, LastRawMessageError, LastRawMessageErrorKind};
 use tokio::time::{Instant, sleep};
 
 use super::connect::ANSWER;
@@ -85,6 +85,7 @@ pub(super) fn is_passing(error: &(dyn Error + 'static)) -> bool {
         let of_get = cause.downcast_ref::<GetStreamError>().map(GetStreamError::kind);
         let of_info = cause.downcast_ref::<ConsumerInfoError>().map(ConsumerInfoError::kind);
         let of_consumer = cause.downcast_ref::<ConsumerError>().map(ConsumerError::kind);
+        let of_read = cause.downcast_ref::<LastRawMessageError>().map(LastRawMessageError::kind);
         matches!(of_publish, Some(PublishErrorKind::TimedOut | PublishErrorKind::BrokenPipe))
             || matches!(of_request, Some(RequestErrorKind::NoResponders | RequestErrorKind::TimedOut))
             || match of_create {
@@ -93,6 +94,7 @@ pub(super) fn is_passing(error: &(dyn Error + 'static)) -> bool {
                 _ => false,
             }
             || matches!(of_get, Some(GetStreamErrorKind::JetStream(error)) if is_election(&error))
+            || matches!(of_read, Some(LastRawMessageErrorKind::JetStream(error)) if is_election(&error))
             || match of_info {
                 Some(ConsumerInfoErrorKind::NoResponders | ConsumerInfoErrorKind::TimedOut) => true,
                 Some(ConsumerInfoErrorKind::JetStream(error)) => is_election(&error),

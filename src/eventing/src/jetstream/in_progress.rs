@@ -2,8 +2,8 @@
 //!
 //! One task does this for all messages of a process, because most messages are acknowledged before their first turn.
 //!
-//! Invariant: a taken message is confirmed as in progress until it is acknowledged or dropped, and immediately after a
-//! lost connection is back. After a crash, the server delivers it again.
+//! Invariant: a taken message is confirmed as in progress until it is acknowledged or dropped. After a crash, the
+//! server delivers it again.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,7 +12,6 @@ use std::time::Duration;
 use async_nats::jetstream::AckKind;
 use async_nats::{Client, PublishError, Subject};
 use parking_lot::Mutex;
-use tokio::sync::watch;
 use tokio_util::task::AbortOnDropHandle;
 
 /// Interval of confirmations. A message is confirmed for the first time after one to two intervals, and the server waits
@@ -57,9 +56,9 @@ impl Taken {
 
 impl InProgress {
     /// Starts the task, which ends with the last reference.
-    pub(super) fn start(client: Client, losses: watch::Receiver<u64>) -> Arc<Self> {
+    pub(super) fn start(client: Client) -> Arc<Self> {
         let taken = Arc::<Mutex<Taken>>::default();
-        let confirming = tokio::spawn(confirm(client.clone(), Arc::clone(&taken), losses));
+        let confirming = tokio::spawn(confirm(client.clone(), Arc::clone(&taken)));
         Arc::new(Self { client, taken, _confirming: AbortOnDropHandle::new(confirming) })
     }
 
@@ -68,17 +67,19 @@ impl InProgress {
         let number = self.taken.lock().add(subject.clone());
         Unacknowledged { of: Arc::clone(self), number, subject }
     }
+
+    /// Returns the number of messages that are confirmed as in progress.
+    #[cfg(test)]
+    pub(super) fn count(&self) -> usize {
+        self.taken.lock().subjects.len()
+    }
 }
 
-/// Confirms each message that was taken before the last turn, and all after a loss of the connection.
-async fn confirm(client: Client, taken: Arc<Mutex<Taken>>, mut losses: watch::Receiver<u64>) {
+/// Confirms each message that was taken before the last turn.
+async fn confirm(client: Client, taken: Arc<Mutex<Taken>>) {
     loop {
-        let mut until = taken.lock().next;
-        tokio::select! {
-            () = tokio::time::sleep(BEAT) => {}
-            // The client holds the confirmations until the connection is back.
-            Ok(()) = losses.changed() => until = taken.lock().next,
-        }
+        let until = taken.lock().next;
+        tokio::time::sleep(BEAT).await;
         let numbers = taken.lock().before(until);
         for number in numbers {
             // It may have been acknowledged in the meantime.
@@ -92,11 +93,6 @@ async fn confirm(client: Client, taken: Arc<Mutex<Taken>>, mut losses: watch::Re
 }
 
 impl Unacknowledged {
-    /// Returns the subject for acknowledgements.
-    pub(super) fn subject(&self) -> &Subject {
-        &self.subject
-    }
-
     /// Sends the acknowledgement. The message is no longer confirmed as in progress.
     pub(super) async fn acknowledge(&self, kind: AckKind) -> Result<(), PublishError> {
         self.remove();

@@ -3,8 +3,8 @@
 //! `names` and `message` decide the form of names and messages, `connect` connects, `election` repeats requests while
 //! servers elect a leader, `probe` checks that the server responds, `streams` creates streams, `sweep` deletes them,
 //! `publish` stores events, `pull` takes them for delivery with `requests`, which wait for `memory`, `in_progress`
-//! confirms that they are in progress, `losses` keeps them over a loss of the connection, `attempts` counts their failed
-//! deliveries, `letters` handles the dead letters, and `roll_call` asks publishers whether they know a subscriber.
+//! confirms that they are in progress, `attempts` counts their failed deliveries with the state in `counting`, `letters`
+//! handles the dead letters, and `roll_call` asks publishers whether they know a subscriber.
 //!
 //! Any number of processes publish and deliver. They coordinate only through the server.
 //!
@@ -16,16 +16,16 @@
 //! acknowledged when its subscriber has accepted it, or when its dead letter is stored. Invariant: messages
 //! are deleted only for a subscriber that the API server does not know (`sweep`).
 
+#[expect(clippy::disallowed_methods, reason = "it stops reading and creating for a while after a failure")]
 mod attempts;
 #[expect(clippy::disallowed_methods, reason = "it reads the credentials")]
 mod connect;
+mod counting;
 #[expect(clippy::disallowed_methods, reason = "it waits for servers")]
 mod election;
 #[expect(clippy::disallowed_methods, reason = "it confirms at intervals that deliveries are in progress")]
 mod in_progress;
 mod letters;
-#[expect(clippy::disallowed_methods, reason = "it limits the time of confirmations")]
-mod losses;
 mod memory;
 mod message;
 mod names;

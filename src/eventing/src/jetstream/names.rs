@@ -99,6 +99,12 @@ pub(super) fn attempts(to: &SubscriberId, number: u64, nanoseconds: i128) -> Str
     format!("{ATTEMPT}.{namespace}.{number}.{nanoseconds}.{}.{name}", kind.word())
 }
 
+/// Returns the pattern for the subjects of a subscriber's numbers of failed deliveries.
+pub(super) fn attempts_of(to: &SubscriberId) -> String {
+    let (kind, namespace, name) = to.parts();
+    format!("{ATTEMPT}.{namespace}.*.*.{}.{name}", kind.word())
+}
+
 /// Returns the pattern for the subjects of all numbers of failed deliveries.
 pub(super) fn all_attempts() -> String {
     format!("{ATTEMPT}.>")
@@ -180,6 +186,7 @@ mod tests {
         let to = SubscriberId::new(SubscriberKind::Trigger, "team", "my.own");
         let subject = attempts(&to, 7, 1_700_000_000_000_000_000);
         assert_eq!(subject, "mainstay.attempts.team.7.1700000000000000000.trigger.my.own");
+        assert_eq!(attempts_of(&to), "mainstay.attempts.team.*.*.trigger.my.own");
         for contents in [Contents::Events, Contents::Letters] {
             assert_eq!((contents.subscriber(&subject), contents.namespace(ATTEMPTS)), (None, None));
         }

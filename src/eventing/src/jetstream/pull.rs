@@ -18,6 +18,7 @@ use futures::future::{BoxFuture, FutureExt as _};
 use futures::stream::TryStreamExt as _;
 use jiff::Timestamp;
 use tokio::sync::{OnceCell, watch};
+use tokio::task::coop::unconstrained;
 use tokio::time::sleep;
 
 use super::super::cloud_event::CloudEvent;
@@ -124,54 +125,84 @@ impl Puller {
     /// message. If no requested message is missing, `most` messages are requested, and at least one if none is held.
     /// Cancel-safe: no message is lost if the future is dropped.
     pub(crate) async fn next(&mut self, most: usize) -> (u64, u32, Held) {
-        let holds = Arc::strong_count(&self.held) > 1;
-        let most = if holds { most } else { most.max(1) };
         loop {
-            if let Some(first) = self.first().await {
-                return first;
+            self.collect();
+            if self.arrived.is_empty() {
+                self.wait(most).await;
+            } else if let Some(attempts) = self.attempts().await
+                && let Some(Arriving { number, held, .. }) = self.arrived.pop_front()
+            {
+                return (number, attempts, held);
             }
-            let arrived = match &mut self.connection {
-                Connection::None => {
-                    self.losses.mark_unchanged();
-                    self.connection = Connection::Opening(self.open());
-                    continue;
-                }
-                Connection::Opening(opening) => tokio::select! {
-                    biased;
-                    opened = opening => match opened {
-                        Ok(requests) => {
-                            self.opened(requests);
-                            continue;
-                        }
-                        Err(error) => Arrived::Failed(error),
-                    },
-                    Ok(()) = self.losses.changed() => Arrived::Lost("the connection is lost"),
-                },
-                Connection::Open(requests) => tokio::select! {
-                    // The server may deliver the messages of a lost connection to another process.
-                    biased;
-                    Ok(()) = self.losses.changed() => Arrived::Lost("the connection is lost"),
-                    arrived = requests.arrived(most) => arrived,
-                },
-            };
+        }
+    }
+
+    /// Records the responses that have arrived, without waiting. From now on, their messages are confirmed as in progress.
+    fn collect(&mut self) {
+        if self.losses.has_changed().unwrap_or(false) {
+            self.lose();
+        }
+        while let Connection::Open(requests) = &mut self.connection
+            && let Some(arrived) = unconstrained(requests.further()).now_or_never()
+        {
             self.receive(arrived);
         }
     }
 
-    /// Returns the first message that has arrived. Cancel-safe.
-    async fn first(&mut self) -> Option<(u64, u32, Held)> {
+    /// Opens the connection to the consumer, or waits for a response. Cancel-safe.
+    async fn wait(&mut self, most: usize) {
+        let holds = Arc::strong_count(&self.held) > 1;
+        let most = if holds { most } else { most.max(1) };
+        let arrived = match &mut self.connection {
+            Connection::None => {
+                self.losses.mark_unchanged();
+                self.connection = Connection::Opening(self.open());
+                return;
+            }
+            Connection::Opening(opening) => tokio::select! {
+                biased;
+                opened = opening => match opened {
+                    Ok(requests) => return self.opened(requests),
+                    Err(error) => Arrived::Failed(error),
+                },
+                Ok(()) = self.losses.changed() => return self.lose(),
+            },
+            Connection::Open(requests) => tokio::select! {
+                biased;
+                Ok(()) = self.losses.changed() => return self.lose(),
+                arrived = requests.arrived(most) => arrived,
+            },
+        };
+        self.receive(arrived);
+    }
+
+    /// Returns the number of failed deliveries of the first message that has arrived. Returns `None` if there was a
+    /// further response or a loss first. Cancel-safe.
+    async fn attempts(&mut self) -> Option<u32> {
         let first = self.arrived.front()?;
-        let mut attempts = 0;
-        if first.before > 0 {
-            let counting = self.counting.get_or_insert_with(|| {
-                let (store, of) = (self.store.clone(), self.of.clone());
-                let (number, published) = (first.number, first.held.published);
-                async move { store.attempts(&of, number, published).await }.boxed()
-            });
-            attempts = counting.await;
-            self.counting = None;
+        let (number, before, published) = (first.number, first.before, first.held.published);
+        if before == 0 {
+            return Some(0);
         }
-        self.arrived.pop_front().map(|Arriving { number, held, .. }| (number, attempts, held))
+        let counting = self.counting.get_or_insert_with(|| {
+            let (store, of) = (self.store.clone(), self.of.clone());
+            async move { store.attempts(&of, number, published).await }.boxed()
+        });
+        let arrived = tokio::select! {
+            biased;
+            Ok(()) = self.losses.changed() => {
+                self.lose();
+                return None;
+            }
+            attempts = counting => {
+                self.counting = None;
+                return Some(attempts);
+            }
+            // Invariant: a message is confirmed as in progress as soon as it arrives, also while a number is read.
+            arrived = further(&mut self.connection) => arrived,
+        };
+        self.receive(arrived);
+        None
     }
 
     /// Records a response.
@@ -191,34 +222,18 @@ impl Puller {
             }
             Arrived::Lost(why) => {
                 tracing::debug!(subscriber = %self.of, why, "events are requested again");
-                self.close();
+                self.connection = Connection::None;
             }
         }
     }
 
-    /// Ends the requests. Messages that have arrived are kept.
-    fn close(&mut self) {
-        if let Connection::Open(mut requests) = std::mem::replace(&mut self.connection, Connection::None) {
-            for (message, memory) in requests.rest() {
-                self.arrive(message, memory);
-            }
-        }
-    }
-
-    /// Records a loss of the connection. Returns the subjects for acknowledgements of the messages that have arrived.
-    pub(crate) fn interrupt(&mut self) -> Vec<Subject> {
-        // Otherwise the requests are on the new connection already.
-        if self.losses.has_changed().unwrap_or(false) {
-            self.losses.mark_unchanged();
-            self.close();
-        }
-        self.arrived.iter().map(|one| one.held.subject()).collect()
-    }
-
-    /// Drops the messages that have arrived. The server may have sent them to another process.
-    pub(crate) fn lose(&mut self) {
+    /// Records a loss of the connection. Drops the messages that have arrived: the server may deliver them, and later
+    /// ones, to another process.
+    fn lose(&mut self) {
+        self.losses.mark_unchanged();
         self.counting = None;
         self.arrived.clear();
+        self.receive(Arrived::Lost("the connection is lost"));
     }
 
     fn fail(&mut self, why: &str) {
@@ -291,6 +306,14 @@ impl Puller {
     }
 }
 
+/// Waits for a response, if there is a connection.
+async fn further(connection: &mut Connection) -> Arrived {
+    match connection {
+        Connection::Open(requests) => requests.further().await,
+        Connection::None | Connection::Opening(_) => std::future::pending().await,
+    }
+}
+
 impl JetStream {
     /// Returns whether a subscriber has partitions: their consumers, or events in them.
     pub(crate) async fn is_partitioned(&self, of: &SubscriberId) -> Result<bool, Unmade> {
@@ -344,11 +367,6 @@ async fn create(store: &JetStream, of: &SubscriberId, partition: Option<u8>) -> 
 }
 
 impl Held {
-    /// Returns the subject for acknowledgements.
-    pub(crate) fn subject(&self) -> Subject {
-        self.message.subject().clone()
-    }
-
     /// Removes the message from the server. A lost acknowledgement only repeats the delivery.
     pub(crate) async fn ended(&self) {
         if let Err(error) = self.acknowledge(AckKind::Ack).await {

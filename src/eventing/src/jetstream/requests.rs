@@ -11,7 +11,6 @@ use async_nats::jetstream::consumer::pull::BatchConfig;
 use async_nats::{Message, StatusCode, Subject, Subscriber};
 use futures::future::{BoxFuture, FutureExt as _};
 use futures::stream::StreamExt as _;
-use tokio::task::coop::unconstrained;
 use tokio::time::{Instant, Sleep, sleep};
 
 use super::memory::{Grant, Part, Share, Size};
@@ -122,6 +121,16 @@ impl Requests {
                     }
                     self.request = Request::None;
                 }
+            }
+        }
+    }
+
+    /// Waits for a response, and sends no request. Cancel-safe.
+    pub(super) async fn further(&mut self) -> Arrived {
+        loop {
+            let Some(message) = self.messages.next().await else { return Arrived::Lost("the subscription has ended") };
+            if let Some(arrived) = self.receive(message) {
+                return arrived;
             }
         }
     }
@@ -244,26 +253,10 @@ impl Requests {
             return Vec::new();
         }
         let mut subjects = Vec::new();
-        while let Some(message) = self.buffered() {
+        while let Some(Some(message)) = self.messages.next().now_or_never() {
             subjects.extend(message.reply.filter(|subject| message::delivered(subject).is_some()));
         }
         subjects
-    }
-
-    /// Returns the messages that have arrived, with their memory.
-    pub(super) fn rest(&mut self) -> Vec<(Message, Option<Part>)> {
-        let mut rest = Vec::new();
-        while let Some(message) = self.buffered() {
-            if let Some(Arrived::Message(message, part)) = self.receive(message) {
-                rest.push((message, part));
-            }
-        }
-        rest
-    }
-
-    /// Returns the next message that has arrived, also if the task has used up its turn.
-    fn buffered(&mut self) -> Option<Message> {
-        unconstrained(self.messages.next()).now_or_never().flatten()
     }
 }
 

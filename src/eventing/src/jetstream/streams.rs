@@ -13,10 +13,11 @@ use async_nats::jetstream::context::{GetStreamError, GetStreamErrorKind};
 use async_nats::jetstream::stream::{Config, DiscardPolicy, RetentionPolicy, StorageType};
 use jiff::Timestamp;
 use parking_lot::RwLock;
-use tokio::sync::{Mutex, OnceCell, watch};
+use tokio::sync::{Mutex, watch};
 use tokio::time::timeout;
 
 use super::connect::{ConnectError, Connection, Nats};
+use super::counting::Counting;
 use super::election::{ATTEMPT, Patience, is_passing};
 use super::in_progress::InProgress;
 use super::memory::{BUDGET, Memory};
@@ -62,8 +63,8 @@ pub(super) struct Inner {
     pub(super) existing: RwLock<HashSet<String>>,
     /// Held while streams are created. Publishers for other namespaces do not wait for it.
     pub(super) creating: Mutex<()>,
-    /// Set when this process has created the stream of failed deliveries, or has updated its limits.
-    pub(super) counting: OnceCell<()>,
+    /// The state of the stream with the numbers of failed deliveries.
+    pub(super) counting: Counting,
 }
 
 /// An error of the client, to be used in a message.
@@ -88,8 +89,8 @@ impl JetStream {
         existing: HashSet<String>,
         budget: usize,
     ) -> Self {
-        let (in_progress, memory) = (InProgress::start(context.client(), losses.clone()), Memory::new(budget));
-        let (existing, creating, counting) = (RwLock::new(existing), Mutex::default(), OnceCell::new());
+        let (in_progress, memory) = (InProgress::start(context.client()), Memory::new(budget));
+        let (existing, creating, counting) = (RwLock::new(existing), Mutex::default(), Counting::default());
         Self(Arc::new(Inner { context, losses, in_progress, memory, limits, existing, creating, counting }))
     }
 

@@ -44,6 +44,9 @@ impl JetStream {
                 if exists(to.clone()).await? {
                     is_used = true;
                 } else {
+                    if contents == Contents::Events {
+                        self.remove_attempts(&to).await;
+                    }
                     remove(&stream, contents, &to, last).await?;
                 }
             }

@@ -26,7 +26,6 @@ mod attempts;
 mod deliveries;
 mod elections;
 mod held;
-mod losses;
 mod orders;
 mod requests;
 mod roll_calls;

@@ -47,7 +47,17 @@ impl Worker {
 
     /// Waits for a delivery. Returns the id of the event, and the connection.
     async fn delivered(&self) -> (String, TcpStream) {
-        delivered(&self.sink).await
+        let accepted = tokio::time::timeout(PATIENCE, self.sink.accept()).await.expect("a delivery");
+        let (mut connection, _) = accepted.unwrap();
+        let (mut head, mut room) = (Vec::new(), [0; 4096]);
+        while !head.ends_with(b"\r\n\r\n") {
+            let length = connection.read(&mut room).await.unwrap();
+            assert!(length > 0, "the request has ended: {}", String::from_utf8_lossy(&head));
+            head.extend_from_slice(&room[..length]);
+        }
+        let head = String::from_utf8(head).unwrap();
+        let id = head.lines().find_map(|line| line.strip_prefix("ce-id: ")).unwrap();
+        (id.to_owned(), connection)
     }
 
     /// Waits until the task has received all messages that were sent to it.
@@ -59,22 +69,7 @@ impl Worker {
     }
 }
 
-/// Waits for a delivery. Returns the id of the event, and the connection.
-pub(super) async fn delivered(sink: &tokio::net::TcpListener) -> (String, TcpStream) {
-    let accepted = tokio::time::timeout(PATIENCE, sink.accept()).await.expect("a delivery");
-    let (mut connection, _) = accepted.unwrap();
-    let (mut head, mut room) = (Vec::new(), [0; 4096]);
-    while !head.windows(4).any(|end| end == b"\r\n\r\n") {
-        let length = connection.read(&mut room).await.unwrap();
-        assert!(length > 0, "the request has ended: {}", String::from_utf8_lossy(&head));
-        head.extend_from_slice(&room[..length]);
-    }
-    let head = String::from_utf8(head).unwrap();
-    let id = head.lines().find_map(|line| line.strip_prefix("ce-id: ")).unwrap();
-    (id.to_owned(), connection)
-}
-
-pub(super) fn delivery(store: &Store, sink: SocketAddr) -> Arc<Delivery> {
+fn delivery(store: &Store, sink: SocketAddr) -> Arc<Delivery> {
     let resolve: Resolve = Arc::new(move |_: &str, _: &str, _: u16| vec![sink]);
     let (_, table) = watch::channel(None);
     Arc::new(Delivery {
@@ -88,7 +83,7 @@ pub(super) fn delivery(store: &Store, sink: SocketAddr) -> Arc<Delivery> {
     })
 }
 
-pub(super) fn trigger() -> Subscriber {
+fn trigger() -> Subscriber {
     let reference = json!({"apiVersion": "v1", "kind": "Service", "name": "sink"});
     let spec = json!({"filter": {"attributes": {}}, "subscriber": {"ref": reference}});
     let trigger = json!({"metadata": {"namespace": "team", "name": "mine"}, "spec": spec});
@@ -98,7 +93,7 @@ pub(super) fn trigger() -> Subscriber {
 }
 
 /// Accepts an event.
-pub(super) async fn accept(mut connection: TcpStream) {
+async fn accept(mut connection: TcpStream) {
     connection.write_all(b"HTTP/1.1 204 No Content\r\nconnection: close\r\n\r\n").await.unwrap();
 }
 

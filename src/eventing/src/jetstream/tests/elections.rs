@@ -22,12 +22,12 @@ pub(super) async fn without_jetstream() -> (Server, Client) {
     }
 }
 
-fn error(code: u16, number: u64) -> Value {
+pub(super) fn error(code: u16, number: u64) -> Value {
     json!({"type": "error", "error": {"code": code, "err_code": number, "description": "there is no leader"}})
 }
 
 /// Answers the next requests. Returns the IDs of their messages.
-async fn answer(client: &Client, requests: &mut Requests, answers: &[Value]) -> Vec<String> {
+pub(super) async fn answer(client: &Client, requests: &mut Requests, answers: &[Value]) -> Vec<String> {
     let mut ids = Vec::new();
     for answer in answers {
         let request = tokio::time::timeout(PATIENCE, requests.next()).await.expect("a request").unwrap();
@@ -105,6 +105,36 @@ async fn a_consumer_waits_for_the_election_of_a_leader() {
         _ = source.next(1) => panic!("there is no event"),
         request = electing => assert!(request.subject.contains("trigger_mine"), "{}", request.subject),
     }
+}
+
+#[tokio::test]
+async fn failed_deliveries_are_read_and_stored_after_the_election_of_a_leader() {
+    let (server, client) = without_jetstream().await;
+    let (store, event) = (server.jet_stream(64 << 20).await, (1, Timestamp::now()));
+    let to = id("team", "mine");
+    let mut reads = subscribe(&client, "$JS.API.STREAM.MSG.GET.*").await;
+    let message = json!({"subject": "any", "seq": 1, "data": "Nw==", "time": "2025-01-01T00:00:00Z"});
+    let answers = [error(503, 10008), error(503, 10009), json!({"message": message})];
+    let answering = async {
+        answer(&client, &mut reads, &answers).await;
+        std::future::pending::<()>().await;
+    };
+    tokio::select! {
+        read = store.attempts(&to, event.0, event.1) => assert_eq!(read, 7),
+        () = answering => {}
+    }
+    let mut streams = subscribe(&client, "$JS.API.STREAM.INFO.*").await;
+    let mut numbers = subscribe(&client, "mainstay.attempts.>").await;
+    let mut found = stream(Contents::Letters);
+    found["config"]["name"] = json!(names::ATTEMPTS);
+    found["config"]["subjects"] = json!([names::all_attempts()]);
+    found["config"]["max_msgs_per_subject"] = json!(1);
+    let stored = json!({"stream": names::ATTEMPTS, "seq": 1});
+    let electing = async {
+        answer(&client, &mut streams, &[error(503, 10008), found]).await;
+        answer(&client, &mut numbers, &[error(503, 10008), error(503, 0), stored]).await;
+    };
+    tokio::join!(store.record_attempts(&to, event, 1), electing);
 }
 
 #[tokio::test]

@@ -23,7 +23,7 @@ const RECEIVED: &str = "$JS.ACK.";
 
 /// JetStream with a stream and a consumer. A test answers the requests for messages.
 pub(super) struct Fake {
-    _server: Server,
+    server: Server,
     pub(super) client: Client,
     requests: Incoming,
     /// Number of requests to create a consumer.
@@ -55,7 +55,7 @@ impl Fake {
         let mut raw = TcpStream::connect((Ipv4Addr::LOCALHOST, server.port)).await.unwrap();
         raw.write_all(b"CONNECT {\"verbose\":false,\"pedantic\":false,\"headers\":true}\r\n").await.unwrap();
         let answering = AbortOnDropHandle::new(answering);
-        (Self { _server: server, client, requests, consumers, raw, _answering: answering }, store)
+        (Self { server, client, requests, consumers, raw, _answering: answering }, store)
     }
 
     async fn message_of(&mut self) -> Message {
@@ -81,9 +81,24 @@ impl Fake {
         self.send(inbox, &format!("NATS/1.0 {status}\r\n\r\n")).await;
     }
 
+    /// Ends the server.
+    pub(super) fn kill(&mut self) {
+        self.server.kill();
+    }
+
     /// Sends a message with this sequence number. It has a status, if `status` is not empty.
     pub(super) async fn message(&mut self, inbox: &Subject, number: u64, status: &str) {
-        let reply = format!("{SENT}mainstay_events_team.trigger_mine.1.{number}.{number}.1700000000000000000.0");
+        self.deliver(inbox, (number, 1), status).await;
+    }
+
+    /// Sends a message that was sent before.
+    pub(super) async fn message_again(&mut self, inbox: &Subject, number: u64) {
+        self.deliver(inbox, (number, 2), "").await;
+    }
+
+    /// Sends a message, with the number of times that it was sent.
+    async fn deliver(&mut self, inbox: &Subject, (number, times): (u64, u64), status: &str) {
+        let reply = format!("{SENT}mainstay_events_team.trigger_mine.{times}.{number}.{number}.1700000000000000000.0");
         let event = format!("ce-specversion: 1.0\r\nce-id: {number}\r\nce-source: s\r\nce-type: t\r\n\r\n");
         self.send(&format!("{inbox} {reply}"), &format!("NATS/1.0{status}\r\n{event}")).await;
     }
@@ -146,6 +161,8 @@ async fn answer(client: Client, requests: Vec<Incoming>, consumers: Arc<AtomicUs
             json!({"type": "error", "error": {"code": 404, "err_code": 10014, "description": "consumer not found"}})
         } else if request.subject.contains(".CONSUMER.CREATE.") {
             consumer(&request.payload, consumers.fetch_add(1, Ordering::SeqCst))
+        } else if request.subject.ends_with(names::ATTEMPTS) {
+            elections::error(404, 10059)
         } else if request.subject.contains("events") {
             elections::stream(Contents::Events)
         } else {

@@ -1,0 +1,115 @@
+//! The state of the stream with the numbers of failed deliveries, as a process knows it: whether it exists, and
+//! whether it fails.
+//!
+//! Deliveries wait for the numbers. So after a failure, no request is sent for a while.
+
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tokio::time::Instant;
+
+/// Time after a failed read for which no number is read.
+const UNREAD: Duration = Duration::from_secs(10);
+/// Time after a failed creation of the stream for which it is not created.
+const UNCREATED: Duration = Duration::from_secs(60);
+
+/// The state of the stream, for all subscribers of a process.
+#[derive(Debug, Default)]
+pub(super) struct Counting {
+    state: Mutex<State>,
+    /// Held while the stream is created.
+    pub(super) creating: tokio::sync::Mutex<()>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// Whether the stream exists as needed.
+    exists: bool,
+    /// The end of the time after a failed creation, and its error.
+    uncreated: Option<(Instant, String)>,
+    /// The end of the time after a failed read.
+    unread: Option<Instant>,
+    /// Whether the last read has failed, and whether the last number was not stored.
+    is_unreadable: bool,
+    is_failing: bool,
+}
+
+impl Counting {
+    pub(super) fn exists(&self) -> bool {
+        self.state.lock().exists
+    }
+
+    /// Records that the stream may not exist any more.
+    pub(super) fn forget(&self) {
+        self.state.lock().exists = false;
+    }
+
+    /// Returns the error of the last creation if it has failed recently.
+    pub(super) fn failure(&self, now: Instant) -> Option<String> {
+        let state = self.state.lock();
+        state.uncreated.as_ref().filter(|(end, _)| now < *end).map(|(_, why)| why.clone())
+    }
+
+    /// Records a creation of the stream.
+    pub(super) fn created(&self, result: Result<(), String>, now: Instant) {
+        let mut state = self.state.lock();
+        state.exists = result.is_ok();
+        state.uncreated = result.err().map(|why| (now + UNCREATED, why));
+    }
+
+    /// Returns whether a number may be read.
+    pub(super) fn is_readable(&self, now: Instant) -> bool {
+        self.state.lock().unread.is_none_or(|end| end <= now)
+    }
+
+    /// Records a read. Returns whether reads begin to fail with it.
+    pub(super) fn read(&self, has_succeeded: bool, now: Instant) -> bool {
+        let mut state = self.state.lock();
+        state.unread = (!has_succeeded).then(|| now + UNREAD);
+        let failed = std::mem::replace(&mut state.is_unreadable, !has_succeeded);
+        !has_succeeded && !failed
+    }
+
+    /// Records whether a number was stored. Returns whether numbers begin to be lost with it.
+    pub(super) fn stored(&self, has_succeeded: bool) -> bool {
+        let failed = std::mem::replace(&mut self.state.lock().is_failing, !has_succeeded);
+        !has_succeeded && !failed
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_number_is_read_for_ten_seconds_after_a_failed_read() {
+        let (counting, now) = (Counting::default(), Instant::now());
+        assert!(counting.is_readable(now));
+        counting.read(false, now);
+        assert!(!counting.is_readable(now + Duration::from_secs(9)));
+        assert!(counting.is_readable(now + Duration::from_secs(10)));
+        counting.read(true, now + Duration::from_secs(10));
+        assert!(counting.is_readable(now + Duration::from_secs(10)));
+    }
+
+    #[test]
+    fn a_stream_is_not_created_for_a_minute_after_a_failed_creation() {
+        let (counting, now) = (Counting::default(), Instant::now());
+        assert_eq!((counting.exists(), counting.failure(now)), (false, None));
+        counting.created(Err("no room".to_owned()), now);
+        assert_eq!(counting.failure(now + Duration::from_secs(59)).as_deref(), Some("no room"));
+        assert_eq!(counting.failure(now + Duration::from_secs(60)), None);
+        counting.created(Ok(()), now + Duration::from_secs(60));
+        assert_eq!((counting.exists(), counting.failure(now)), (true, None));
+    }
+
+    #[test]
+    fn only_the_first_of_several_failures_is_reported() {
+        let (counting, now) = (Counting::default(), Instant::now());
+        assert_eq!(
+            [true, false, false, true, false].map(|one| counting.stored(one)),
+            [false, true, false, false, true]
+        );
+        assert_eq!([false, false, true, false].map(|one| counting.read(one, now)), [true, false, false, true]);
+    }
+}
