@@ -58,11 +58,7 @@ pub async fn run(settings: Settings, cluster: Cluster, emitter: Emitter, stop: C
         let (timing, seen, worked) = (settings.timing, seen.clone(), worked.clone());
         let (elector, leadership) = match settings.shards {
             None => Elector::new(cluster, namespace, LEASE, identity, timing),
-            Some(count) => {
-                let (elector, leadership) =
-                    Elector::of_shards(cluster, namespace, count, identity, timing, published, seen);
-                (elector.following_expiries(), leadership)
-            }
+            Some(count) => following(Elector::of_shards(cluster, namespace, count, identity, timing, published, seen)),
         };
         tasks.spawn(async move {
             elector.run(worked).await;
@@ -102,6 +98,11 @@ pub async fn run(settings: Settings, cluster: Cluster, emitter: Emitter, stop: C
         }
     }
     Ok(())
+}
+
+/// Returns the elector of an agent that takes an expired Lease as soon as another agent shows it.
+fn following<T>((elector, leadership): (Elector, T)) -> (Elector, T) {
+    (elector.following_expiries(), leadership)
 }
 
 /// Serves deliveries of webhooks, whether this agent leads or not.

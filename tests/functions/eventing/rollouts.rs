@@ -6,7 +6,7 @@ impl Events {
     /// Ends the processes as a rollout does, and starts them again.
     async fn roll_out(&mut self) {
         for mut process in self.processes.drain(..) {
-            assert!(Command::new("kill").arg(process.id().to_string()).status().unwrap().success());
+            assert!(mainstay_testkit::isolated("kill").arg(process.id().to_string()).status().unwrap().success());
             until("the process has ended", || process.try_wait().unwrap().is_some()).await;
         }
         self.start().await;

@@ -4,8 +4,8 @@
 //! before it becomes a member. Without these times, each beginning would wait for a dead member for the duration of another Lease.
 //!
 //! Invariant: a member counts as live for the duration of its Lease from when this process saw the last change first.
-//! Invariant: a Lease that a member has shown as expired has not changed for its duration by that member's clock. That is
-//! true of one version of the Lease, whose write is refused once there is a newer one.
+//! Invariant: a Lease that a member has shown as expired has not changed for its duration by that member's clock. This
+//! holds for one version of the Lease, whose write is refused once there is a newer one.
 //! Invariant: only a Lease with the name of a member and a holder shows expired Leases, and none shows itself. Members that
 //! contradict each other do not replace what the others show.
 

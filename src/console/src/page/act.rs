@@ -2,8 +2,8 @@
 
 use maud::{Markup, html};
 
+use super::asking::{self, Asking, head, in_cluster};
 use super::parts::{self, Right};
-use super::question::{Question, head, in_cluster, question};
 use super::sync::{self, Held};
 use crate::address;
 use crate::asked::Asked;
@@ -33,7 +33,7 @@ pub(crate) struct Confirmation<'c> {
 pub(crate) fn confirmation(page: &Confirmation<'_>) -> Markup {
     let Confirmation { asked, right, csrf, cluster, problem, .. } = page;
     let values = [("commit", asked.commit.as_str())];
-    let asking = Question { asked, right, csrf, values: &values, back: &back(asked) };
+    let asking = Asking { asked, right, csrf, values: &values, back: &back(asked) };
     html! {
         (head(asked))
         (in_cluster(cluster))
@@ -41,7 +41,7 @@ pub(crate) fn confirmation(page: &Confirmation<'_>) -> Markup {
         (sync::object(asked))
         (objects(page))
         @if !problem.is_empty() { p.note role="alert" { (problem) } }
-        (question(&asking, &fields(page)))
+        (asking::form(&asking, &fields(page)))
     }
 }
 

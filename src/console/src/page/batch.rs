@@ -2,8 +2,8 @@
 
 use maud::{Markup, html};
 
+use super::asking::in_cluster;
 use super::parts::{self, Right};
-use super::question::in_cluster;
 use crate::address;
 use crate::batch::{Batch, FIELD, MOST, Requested, field_of};
 use crate::text::{SHORT, plain};

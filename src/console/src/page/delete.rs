@@ -3,9 +3,9 @@
 use maud::{Markup, html};
 use serde_json::Value;
 
+use super::asking::{self, Asking, head, in_cluster};
 use super::facts::addresses;
 use super::parts::{self, Right};
-use super::question::{Question, head, in_cluster, question};
 use crate::action::Action;
 use crate::address;
 use crate::asked::Asked;
@@ -59,8 +59,8 @@ pub(crate) fn deletion(page: &Deletion<'_>) -> Markup {
 fn confirmation_of(page: &Deletion<'_>) -> Markup {
     let Deletion { asked, right, csrf, uid, version, .. } = page;
     let values = [("uid", *uid), ("version", *version)];
-    let asking = Question { asked, right, csrf, values: &values, back: &address::of_object(&asked.key) };
-    question(&asking, &html! {})
+    let asking = Asking { asked, right, csrf, values: &values, back: &address::of_object(&asked.key) };
+    asking::form(&asking, &html! {})
 }
 
 /// Returns the note about an object of a repository, with the commands that remove its file.

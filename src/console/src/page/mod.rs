@@ -1,6 +1,7 @@
 //! The pages. The templates escape every string, except for `DOCTYPE`.
 
 mod act;
+mod asking;
 mod batch;
 mod belonging;
 mod call;
@@ -24,7 +25,6 @@ mod object;
 mod origin;
 mod parts;
 mod pods;
-mod question;
 mod repository_form;
 mod rule_form;
 mod sign_in;

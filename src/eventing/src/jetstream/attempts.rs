@@ -29,12 +29,12 @@ const SIZE: i64 = 32 << 20;
 impl JetStream {
     /// Returns the number of failed deliveries of an event. After a failed read, it is 0 for some seconds.
     pub(super) async fn attempts(&self, to: &SubscriberId, number: u64, published: Timestamp) -> u32 {
-        if !self.0.counting.is_readable(Instant::now()) {
+        if !self.0.counting.is_readable(Instant::now().into_std()) {
             return 0;
         }
         let subject = names::attempts(to, number, published.as_nanosecond());
         let read = self.repeat(Patience::of(LIMIT), || self.read_attempts(&subject)).await;
-        let has_begun = self.0.counting.read(read.is_ok(), Instant::now());
+        let has_begun = self.0.counting.read(read.is_ok(), Instant::now().into_std());
         read.unwrap_or_else(|error| {
             let error = chain(&*error);
             if has_begun {
@@ -119,13 +119,13 @@ impl JetStream {
         if counting.exists() {
             return Ok(());
         }
-        if let Some(why) = counting.failure(Instant::now()) {
+        if let Some(why) = counting.failure(Instant::now().into_std()) {
             return Err(why.into());
         }
         let limits = self.0.limits.ok_or("the limits of the stream are not known")?;
         let created = self.repeat(patience, || self.ensure_attempts(limits)).await;
         let result = created.as_ref().copied().map_err(|error| chain(&**error));
-        counting.created(result, Instant::now());
+        counting.created(result, Instant::now().into_std());
         created
     }
 

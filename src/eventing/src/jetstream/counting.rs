@@ -3,10 +3,9 @@
 //!
 //! Deliveries wait for the numbers. So after a failure, no request is sent for a while.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
-use tokio::time::Instant;
 
 /// Time after a failed read for which no number is read.
 const UNREAD: Duration = Duration::from_secs(10);

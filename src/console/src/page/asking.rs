@@ -30,7 +30,7 @@ pub(super) fn in_cluster(cluster: &str) -> Markup {
 }
 
 /// The form of the page.
-pub(super) struct Question<'q> {
+pub(super) struct Asking<'q> {
     pub(super) asked: &'q Asked,
     pub(super) right: &'q Right,
     pub(super) csrf: &'q str,
@@ -41,8 +41,8 @@ pub(super) struct Question<'q> {
 }
 
 /// Returns the form with these fields. Without the permission, its button is grey, and a note has the reason.
-pub(super) fn question(question: &Question<'_>, fields: &Markup) -> Markup {
-    let Question { asked, right, csrf, values, back } = question;
+pub(super) fn form(asking: &Asking<'_>, fields: &Markup) -> Markup {
+    let Asking { asked, right, csrf, values, back } = asking;
     let is_deletion = matches!(asked.action, Action::AllowPrune | Action::Delete);
     html! {
         form.confirm method="post" action="/act" {
@@ -67,17 +67,17 @@ mod tests {
 
     const HOSTILE: &str = "\"><script>x</script>";
 
-    fn form(action: Action, right: &Right) -> String {
+    fn page(action: Action, right: &Right) -> String {
         let asked = Asked::plain(action, FleetKind::GitSync.key("shop", HOSTILE));
         let values = [("commit", HOSTILE)];
-        let asking = Question { asked: &asked, right, csrf: "token", values: &values, back: "/?q=a&b" };
+        let asking = Asking { asked: &asked, right, csrf: "token", values: &values, back: "/?q=a&b" };
         let fields = html! { label { "Length" } };
-        head(&asked).into_string() + &question(&asking, &fields).into_string()
+        head(&asked).into_string() + &form(&asking, &fields).into_string()
     }
 
     #[test]
-    fn a_question_sends_its_action_its_values_and_its_token() {
-        let html = form(Action::Sync, &Ok(()));
+    fn a_form_sends_its_action_its_values_and_its_token() {
+        let html = page(Action::Sync, &Ok(()));
         for part in [
             "name=\"action\" value=\"sync\"",
             "name=\"namespace\" value=\"shop\"",
@@ -90,13 +90,13 @@ mod tests {
         }
         assert!(!html.contains("<script>"), "{html}");
         for action in [Action::AllowPrune, Action::Delete] {
-            assert!(form(action, &Ok(())).contains("class=\"primary danger\""), "{action:?}");
+            assert!(page(action, &Ok(())).contains("class=\"primary danger\""), "{action:?}");
         }
     }
 
     #[test]
     fn a_user_without_the_permission_has_a_grey_button_and_the_reason() {
-        let html = form(Action::Delete, &Err("needs `delete` on <b>".to_owned()));
+        let html = page(Action::Delete, &Err("needs `delete` on <b>".to_owned()));
         assert!(html.contains("<button type=\"submit\" disabled>") && !html.contains("primary"), "{html}");
         assert!(html.contains("needs <code>delete</code> on &lt;b&gt;"), "{html}");
     }
