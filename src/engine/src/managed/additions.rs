@@ -17,7 +17,7 @@ use super::collision::Collision;
 use super::desired::Desired;
 use super::fields::{Fields, applied_by, readable, subtract};
 use super::ownership::{is_kubectl, moved};
-use super::projection::{Difference, child, quoted};
+use super::projection::{Difference, quoted_pair, value_at};
 use mainstay_api::names::{ANNOTATION_PREFIX, MANAGER, RESTARTED_AT};
 
 /// Field managers of users' tools, besides `kubectl`.
@@ -48,9 +48,9 @@ pub(crate) fn add_differences(known: &mut Vec<Difference>, desired: &Desired, fo
     for (entry, added) in of(desired, found) {
         let who = entry["manager"].as_str();
         outermost(&added, &mut Vec::new(), &mut |path| {
-            let at = |object: &Value| quoted(path.iter().try_fold(object, |value, key| child(Some(value), key).0));
-            let (found, restored, path) = (at(found), at(restored), readable(path));
+            let (found, restored, path) = (value_at(found, path), value_at(restored, path), readable(path));
             if found != restored && known.iter().all(|known| known.path != path) {
+                let (found, restored) = quoted_pair(found, restored);
                 known.push(Difference { path, found, restored, who: who.map(str::to_owned) });
             }
         });
