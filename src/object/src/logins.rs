@@ -70,13 +70,11 @@ fn marked<'t>(text: &'t str, mark: &str) -> Cow<'t, str> {
     }
     let mut shown = String::with_capacity(text.len());
     for line in text.split_inclusive('\n') {
-        if begins_with_url(line.trim_start()) {
-            // A password in a field with one URL may contain spaces and quotes.
-            add(line, mark, &mut shown);
-        } else {
-            for part in line.split_inclusive(ends_url) {
-                add(part, mark, &mut shown);
-            }
+        // A password in a field with one URL may contain spaces and quotes.
+        let (url, rest) = line.split_at(url_at_beginning(line));
+        add(url, mark, &mut shown);
+        for part in rest.split_inclusive(ends_url) {
+            add(part, mark, &mut shown);
         }
     }
     if shown == text { text.into() } else { shown.into() }
@@ -87,14 +85,26 @@ fn ends_url(c: char) -> bool {
     c.is_whitespace() || matches!(c, '"' | '`' | '<' | '>')
 }
 
-/// Returns whether a line begins with a URL, or with the name of a variable or an argument and its URL: `--url=https://…`.
-fn begins_with_url(line: &str) -> bool {
-    let word = line.split(char::is_whitespace).next().unwrap_or_default();
-    word.match_indices(':').any(|(colon, _)| {
-        let before = &word[..colon - scheme_length(word, colon)];
+/// Returns the length of the URL at the beginning of a line, also as the value of a variable, an argument or a key:
+/// `--url=https://…`, `[url="https://…"]`. Without a quote, it is the whole line; without a URL, it is 0.
+fn url_at_beginning(line: &str) -> usize {
+    let indent = line.len() - line.trim_start().len();
+    let word = line[indent..].split(char::is_whitespace).next().unwrap_or_default();
+    let length = word.match_indices(':').find_map(|(at, _)| {
+        let colon = indent + at;
+        let before = &word[..at - scheme_length(word, at)];
+        let quote = before.chars().next_back().filter(|c| matches!(c, '"' | '\''));
         let is_value = before.strip_suffix(['"', '\'']).unwrap_or(before).ends_with('=');
-        (before.is_empty() || is_value) && authority(line, colon).is_some()
-    })
+        let is_url = (before.is_empty() || is_value) && authority(line, colon).is_some();
+        let closed = || quote.and_then(|quote| closing(&line[colon..], quote)).map(|length| colon + length);
+        is_url.then(|| closed().unwrap_or(line.len()))
+    });
+    length.unwrap_or_default()
+}
+
+/// Returns the place of the first quote that has no backslash before it.
+fn closing(text: &str, quote: char) -> Option<usize> {
+    text.match_indices(quote).map(|(at, _)| at).find(|at| !text[..*at].ends_with('\\'))
 }
 
 /// Adds a part of a text, which has no spaces around URLs.
@@ -312,6 +322,10 @@ mod tests {
             ("DB_URL=postgres://u:hunter2 ss@h", "DB_URL=postgres://(hidden)@h"),
             ("DB_URL=\"postgres://u:pa hunter2@h\"", "DB_URL=\"postgres://(hidden)@h\""),
             ("http://svc/a?u=https://u:hunter2@h", "http://svc/a?u=https://(hidden)@h"),
+            (
+                r#"[="https://u:hunter2@h"] [="https://u:hunter2@i"]"#,
+                r#"[="https://(hidden)@h"] [="https://(hidden)@i"]"#,
+            ),
             ("redis://hunter2@sha256:6379", "redis://(hidden)@sha256:6379"),
         ] {
             check(text, expected);

@@ -190,6 +190,19 @@ mod tests {
     }
 
     #[test]
+    fn a_changed_login_of_a_url_is_reported_without_the_login() {
+        let of = |login: &str| {
+            let mut object = object("kubectl-edit", &json!({"f:spec": {"f:url": {}}}));
+            object["spec"] = json!({"url": format!("https://{login}@h")});
+            object
+        };
+        let mut known = Vec::new();
+        add_differences(&mut known, &desired(), &of("u:hunter2"), &of("u:hunter3"));
+        let texts = known.iter().map(|d| (&*d.found, &*d.restored)).collect::<Vec<_>>();
+        assert_eq!(texts, [(r#""https://(hidden-before)@h""#, r#""https://(hidden-after)@h""#)]);
+    }
+
+    #[test]
     fn items_and_members_are_removed_as_a_whole_unless_we_own_them() {
         let env = json!({"f:env": {".": {}, "k:{\"name\":\"A\"}": {".": {}, "f:name": {}, "f:value": {}}}});
         let mut both = env.clone();

@@ -16,7 +16,7 @@ use crate::cli::{
 };
 use mainstay_api::{git_sync::UNKNOWN, names};
 use mainstay_engine::managed::fields::paths;
-use mainstay_object::{Health, health, hide_logins_in, printable};
+use mainstay_object::{Health, health, hide_logins, hide_logins_in, printable};
 
 /// Maximum number of other managers to print, and of fields of each manager.
 const NAMED: usize = 5;
@@ -51,11 +51,11 @@ pub(super) fn text(trace: &Trace, next: &Next, moments: &[Moment], now: Timestam
         for revert in status.last_reverts.iter().filter(|revert| revert.object == name) {
             let who = if revert.who == UNKNOWN { "somebody" } else { &revert.who };
             let since = ago(now.duration_since(revert.when.0).as_secs());
-            row("reverted", &format!("{since} ago, after {who} changed {}", revert.fields.join(", ")));
+            row("reverted", &format!("{since} ago, after {who} changed {}", drift::fields(&revert.fields)));
         }
         for replaced in status.last_replacements.iter().filter(|replaced| replaced.object == name) {
             let since = ago(now.duration_since(replaced.when.0).as_secs());
-            let fields = replaced.fields.join(", ");
+            let fields = drift::fields(&replaced.fields);
             row("replaced", &format!("{since} ago: replaced, because {fields} cannot be changed"));
         }
     }
@@ -67,7 +67,8 @@ pub(super) fn text(trace: &Trace, next: &Next, moments: &[Moment], now: Timestam
         row("note", note);
     }
     row("next", &next.text);
-    text + &timeline::lines(moments)
+    text.push_str(&timeline::lines(moments));
+    hide_logins(&text).into_owned()
 }
 
 /// Returns the repository with its reference and directory.
@@ -171,7 +172,7 @@ impl Other {
             "" => String::new(),
             subresource => format!(" (subresource {subresource})"),
         };
-        format!("{}{through} owns {}{more}", self.manager, self.fields.join(", "))
+        format!("{}{through} owns {}{more}", self.manager, drift::fields(&self.fields))
     }
 
     fn facts(&self) -> Value {
