@@ -236,10 +236,10 @@ fn documents(page: &ObjectPage<'_>) -> Markup {
     let ObjectPage { key, live, trace, .. } = page;
     let part = trace.as_ref().ok().and_then(|trace| trace.manager.as_ref()?.part.as_ref());
     let (wanted, found) = (part.map(|part| yaml(key, &part.wanted)), live.map(|live| yaml(key, live)));
-    let has_login = [&wanted, &found].into_iter().flatten().any(|text| text.contains("(hidden)@"));
+    let has_login = [&wanted, &found].into_iter().flatten().any(|yaml| yaml.is_hidden);
     html! {
         @if key.is("", "Secret") { p.note { "The values of a Secret are never shown." } }
-        @if has_login { p.note { "The logins of URLs are never shown. Replace " code { "(hidden)" } " before you apply a copy." } }
+        @if has_login { p.note { "The logins of URLs are never shown. A document with a mark in their place is not copied." } }
         div.pair {
             @if let Some((part, wanted)) = part.zip(wanted) {
                 section aria-labelledby="desired" {
@@ -248,14 +248,14 @@ fn documents(page: &ObjectPage<'_>) -> Markup {
                     @if !part.unknown.is_empty() {
                         p.note { "The value in the repository is unknown for: " (plain(&part.unknown.join(", "), MESSAGE)) }
                     }
-                    pre tabindex="0" aria-label="YAML of the repository" data-copy="the YAML of the repository" { (wanted) }
+                    pre tabindex="0" aria-label="YAML of the repository" data-copy=[(!wanted.is_hidden).then_some("the YAML of the repository")] { (wanted.text) }
                 }
             }
             @if let Some(found) = found {
                 section aria-labelledby="yaml" {
                     h2 #yaml { "Live YAML" }
                     p.quiet { "The object in the cluster, without its field managers." }
-                    pre tabindex="0" aria-label="YAML of the object" data-copy="the YAML of the object" { (found) }
+                    pre tabindex="0" aria-label="YAML of the object" data-copy=[(!found.is_hidden).then_some("the YAML of the object")] { (found.text) }
                 }
             }
         }
