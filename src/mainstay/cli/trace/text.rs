@@ -200,3 +200,44 @@ fn others(live: &Value) -> Vec<Other> {
     others.truncate(NAMED);
     others
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cli::trace::next::next;
+
+    #[test]
+    fn a_status_of_an_earlier_agent_shows_no_login_of_a_url() {
+        let (field, at) = (r#"spec.urls[="https://u:pa hunter2@h"]"#, "2030-01-01T00:00:00Z");
+        let object = "ConfigMap shop/a";
+        let sync = json!({
+            "apiVersion": "mainstay.dev/v1alpha1", "kind": "GitSync", "metadata": { "name": "demo", "namespace": "apps" },
+            "spec": { "gitRepository": "shop" },
+            "status": {
+                "drifted": [{ "object": object, "fields": [field], "who": "kubectl", "reason": "Backoff", "since": at }],
+                "lastReverts": [{ "object": object, "fields": [field], "who": "kubectl", "when": at, "latencyMs": 1 }],
+                "lastReplacements": [{ "object": object, "fields": [field], "uid": "u", "allowedBy": "Spec", "when": at }],
+            },
+        });
+        let manager = Manager {
+            sync: serde_json::from_value(sync).unwrap(),
+            repository: None,
+            entry: mainstay_engine::managed::inventory::Entry::default(),
+            place: None,
+        };
+        let owned = json!({ "f:spec": { "f:urls": { "v:\"https://u:pa hunter2@h\"": {} } } });
+        let entry = json!({ "manager": "kubectl", "operation": "Update", "fieldsV1": owned });
+        let trace = Trace {
+            asked: mainstay_object::Key::new("", "ConfigMap", Some("shop"), "a"),
+            owners: vec![],
+            live: Some(json!({ "metadata": { "name": "a", "managedFields": [entry] } })),
+            manager: Some(manager),
+            notes: vec!["no https://u:hunter2@h".to_owned()],
+        };
+        let now = at.parse().unwrap();
+        let next = next(&trace, now);
+        for shown in [text(&trace, &next, &[], now), facts(&trace, &next, &[], now).to_string()] {
+            assert!(shown.contains("https://(hidden)@h") && !shown.contains("hunter2"), "{shown}");
+        }
+    }
+}
