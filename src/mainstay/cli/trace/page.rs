@@ -64,7 +64,8 @@ fn part(trace: &origin::Trace, live: &Value) -> Option<mainstay_console::Manifes
 /// Returns the part of a live object that its manifest sets, with these changes undone.
 pub(in crate::cli) fn manifest_part(live: &Value, changes: &[Change]) -> Option<mainstay_console::ManifestPart> {
     let part = ManifestPart::of(live, changes)?;
-    Some(mainstay_console::ManifestPart { wanted: part.wanted, found: part.found, unknown: part.unknown })
+    let unknown = part.unknown.iter().map(|field| hide_logins(field).into_owned()).collect();
+    Some(mainstay_console::ManifestPart { wanted: part.wanted, found: part.found, unknown })
 }
 
 fn managers(live: &Value) -> Vec<FieldManager> {
