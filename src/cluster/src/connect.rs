@@ -41,9 +41,9 @@ const READ_BUFFER: usize = 64 << 10;
 const KEEPALIVE: (Duration, Duration, u32) = (Duration::from_secs(15), Duration::from_secs(5), 3);
 
 /// Maximum number of requests in flight, without watches, slow and urgent requests. Each request takes a connection, which
-/// costs the agent about 70 KiB with TLS. Otherwise thousands of GitSyncs that follow one commit would open thousands
+/// costs the agent about 90 KiB with TLS. Otherwise thousands of GitSyncs that follow one commit would open thousands
 /// of connections.
-pub(super) const IN_FLIGHT: usize = 64;
+pub(super) const IN_FLIGHT: usize = 32;
 
 /// Whether a request waits for its turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -258,8 +258,11 @@ fn shown(
     if is_long(&part.found) || (!is_held && is_long(&part.wanted)) {
         return text(TOO_LONG);
     }
-    let (cluster, repository) =
-        if is_held { (yaml(key, &part.found), String::new()) } else { changed_yaml(key, &part.found, &part.wanted) };
+    let (cluster, repository) = if is_held {
+        (yaml(key, &part.found).text, String::new())
+    } else {
+        changed_yaml(key, &part.found, &part.wanted)
+    };
     if cluster.len() + repository.len() > DOCUMENTS {
         return text(TOO_LONG);
     }

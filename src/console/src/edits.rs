@@ -8,7 +8,7 @@ use serde_json::Value;
 use crate::field::{text_at, time_at};
 use crate::objects_cluster::ObjectsCluster;
 use crate::text::{SHORT, lasted, plain};
-use mainstay_object::hide_changed_logins;
+use mainstay_object::{hide_changed_logins, hide_logins};
 
 /// Maximum number of changes of a GitSync.
 const MOST: usize = 40;
@@ -74,6 +74,11 @@ pub(crate) fn of_status(live: &Value) -> Vec<Edit> {
     remaining.chain(reverted).collect()
 }
 
+/// Returns the path of a field. Keys of items may be URLs with logins.
+fn path(field: &str) -> String {
+    plain(&hide_logins(field), SHORT)
+}
+
 fn edit(one: &Value, cluster: ObjectsCluster, time: &str, end: End) -> Edit {
     let list = |pointer: &str| one.pointer(pointer).and_then(Value::as_array).into_iter().flatten().take(MOST);
     let changes: Vec<Field> = list("/changes")
@@ -82,10 +87,10 @@ fn edit(one: &Value, cluster: ObjectsCluster, time: &str, end: End) -> Edit {
             // The login of a URL is hidden before a text is cut, which could end within the login.
             let (found, restored) = hide_changed_logins(text("found"), text("restored"));
             let values = Some((plain(&restored, SHORT), plain(&found, SHORT)));
-            Field { path: text_at(change, "/field", SHORT), values }
+            Field { path: path(text("field")), values }
         })
         .collect();
-    let named = list("/fields").filter_map(Value::as_str).map(|path| plain(path, SHORT));
+    let named = list("/fields").filter_map(Value::as_str).map(path);
     let others = named.filter(|path| changes.iter().all(|change| change.path != *path));
     let others: Vec<Field> = others.map(|path| Field { path, values: None }).collect();
     Edit {
@@ -112,5 +117,16 @@ mod tests {
         let edits = of_status(&json!({ "status": status }));
         let values = edits[0].fields[0].values.clone().unwrap();
         assert_eq!(values, (url("(hidden-after)"), url("(hidden-before)")));
+    }
+
+    #[test]
+    fn the_path_of_a_field_shows_no_login_of_a_url() {
+        let field = |login: &str| format!("spec.urls[=\"https://{login}@host\"]");
+        let other = format!("{}.name", field("b:hunter2"));
+        let change = json!({"field": field("a:hunter2"), "found": "1", "restored": "2"});
+        let one = json!({"object": "ConfigMap shop/a", "changes": [change], "fields": [field("a:hunter2"), other]});
+        let edits = of_status(&json!({"status": {"drifted": [one]}}));
+        let paths: Vec<&str> = edits[0].fields.iter().map(|field| &*field.path).collect();
+        assert_eq!(paths, [field("(hidden)"), format!("{}.name", field("(hidden)"))]);
     }
 }

@@ -15,9 +15,17 @@ const YAML: usize = 256 << 10;
 /// The annotation in which `kubectl apply` stores a copy of the object.
 pub(crate) const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 
+/// The YAML of an object.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Yaml {
+    pub(crate) text: String,
+    /// Whether the login of a URL is hidden, so that a copy is another object.
+    pub(crate) is_hidden: bool,
+}
+
 /// Returns the YAML of an object, without `managedFields`, without the copy that kubectl stores, without secret values and
 /// without logins of URLs.
-pub(crate) fn yaml(key: &Key, live: &Value) -> String {
+pub(crate) fn yaml(key: &Key, live: &Value) -> Yaml {
     let mut shown = live.clone();
     if let Some(metadata) = shown.get_mut("metadata").and_then(Value::as_object_mut) {
         metadata.remove("managedFields");
@@ -35,15 +43,15 @@ pub(crate) fn yaml(key: &Key, live: &Value) -> String {
             }
         }
     }
-    hide_logins_in(&mut shown);
+    let is_hidden = hide_logins_in(&mut shown);
     let text = serde_yaml::to_string(&shown).unwrap_or_else(|_| "The object cannot be written as YAML.".to_owned());
-    plain(&text, YAML)
+    Yaml { text: plain(&text, YAML), is_hidden }
 }
 
 /// Returns the YAML of two states of an object. A change of the login of a URL is visible, but not the login.
 pub(crate) fn changed_yaml(key: &Key, before: &Value, after: &Value) -> (String, String) {
     let (before, after) = Mask { is_confidential: false, secrets: &[] }.apply(Some(before), Some(after));
-    (yaml(key, &before.unwrap_or_default()), yaml(key, &after.unwrap_or_default()))
+    (yaml(key, &before.unwrap_or_default()).text, yaml(key, &after.unwrap_or_default()).text)
 }
 
 fn hide(values: &mut serde_json::Map<String, Value>) {
@@ -110,13 +118,19 @@ pub(crate) struct Variable {
     pub(crate) value: VariableValue,
 }
 
-/// Returns the variables of a Function. A value from another object is represented by its place.
+/// Returns the variables of a Function without the logins of URLs. A value from another object is represented by its place.
 pub(crate) fn variables(function: &Value) -> Vec<Variable> {
     let all = function.pointer("/spec/env").and_then(Value::as_array).into_iter().flatten().take(500);
-    all.map(variable).collect()
+    let shown = |one: &Value| {
+        // A value is cut after this, because the end of a login may be behind the cut.
+        let mut one = one.clone();
+        hide_logins_in(&mut one);
+        variable(&one)
+    };
+    all.map(shown).collect()
 }
 
-/// Returns a variable of a Function.
+/// Returns a variable of a Function as it is, for the form.
 pub(crate) fn variable(one: &Value) -> Variable {
     Variable { name: text_at(one, "/name", SHORT), value: value_of(one) }
 }
@@ -145,7 +159,8 @@ mod tests {
     fn logins_of_urls_are_hidden_in_the_yaml_and_in_a_change() {
         let key = Key::new("serverless.kyma-project.io", "GitRepository", Some("n"), "a");
         let of = |login: &str| json!({"metadata": {"annotations": {"x": format!("see https://{login}@host")}}, "spec": {"url": format!("https://{login}@host/a")}});
-        let shown = yaml(&key, &of("user:hunter2"));
+        let Yaml { text: shown, is_hidden } = yaml(&key, &of("user:hunter2"));
+        assert!(is_hidden && !yaml(&key, &json!({"spec": {"url": "https://host/a"}})).is_hidden);
         assert!(shown.contains("url: https://(hidden)@host/a") && !shown.contains("hunter2"), "{shown}");
         let (before, after) = changed_yaml(&key, &of("user:hunter2"), &of("user:hunter3"));
         assert!(before.contains("https://(hidden-before)@host/a") && after.contains("https://(hidden-after)@host/a"));
@@ -158,11 +173,22 @@ mod tests {
             "kind": "Secret", "metadata": {"name": "a", "managedFields": [1], "annotations": {LAST_APPLIED: "hunter2", "x": "hunter2"}},
             "data": {"password": "aHVudGVyMg==", "nested": {"a": "hunter2"}}, "stringData": {"b": "hunter2"},
         });
-        let shown = yaml(&Key::new("", "Secret", Some("n"), "a"), &secret);
+        let shown = yaml(&Key::new("", "Secret", Some("n"), "a"), &secret).text;
         assert!(shown.contains("password: (hidden)"), "{shown}");
         for text in ["hunter2", "aHVudGVyMg", "managedFields", "last-applied"] {
             assert!(!shown.contains(text), "{text}: {shown}");
         }
+    }
+
+    #[test]
+    fn a_login_of_a_url_in_a_variable_is_hidden_on_the_page_and_stays_in_the_form() {
+        let long = format!("postgres://u:hunter2{}@db/shop", "x".repeat(2 * SHORT));
+        let one = |value: &str| json!({"name": "DATABASE_URL", "value": value});
+        let function = json!({"spec": {"env": [one("postgres://u:hunter2@db"), one(&long)]}});
+        let values: Vec<VariableValue> = variables(&function).into_iter().map(|one| one.value).collect();
+        let plain = |text: &str| VariableValue::Plain(text.into());
+        assert_eq!(values, [plain("postgres://(hidden)@db"), plain("postgres://(hidden)@db/shop")]);
+        assert_eq!(variable(&one("postgres://u:hunter2@db")).value, plain("postgres://u:hunter2@db"));
     }
 
     #[test]

@@ -18,7 +18,7 @@ use super::{
     syncs,
 };
 use mainstay_api::{GitSync, GitSyncStatus, conditions, git_sync::Drifted};
-use mainstay_object::{hide_changed_logins, hide_logins_in, printable};
+use mainstay_object::{hide_changed_logins, hide_logins, hide_logins_in, printable};
 
 /// Arguments of `diff`.
 #[derive(clap::Args, Debug)]
@@ -82,7 +82,7 @@ fn text(sync: &GitSync, now: Timestamp) -> String {
         .as_deref()
         .map_or_else(|| "no commit".to_owned(), |id| format!("commit {}", ids::short(id)));
     if let Some(why) = unknown(&status) {
-        return format!("{name}: {}\n", printable(why));
+        return format!("{name}: {}\n", printable(&hide_logins(why)));
     }
     let shown = status.drifted.len();
     let mut text = match usize::try_from(status.drifted_objects).unwrap_or_default() {
@@ -104,11 +104,11 @@ fn hunk(drifted: &Drifted, now: Timestamp) -> String {
     }
     for change in &drifted.changes {
         let (found, restored) = hide_changed_logins(&change.found, &change.restored);
-        lines.extend([format!("  {}", change.field), format!("-   {found}"), format!("+   {restored}")]);
+        lines.extend([format!("  {}", hide_logins(&change.field)), format!("-   {found}"), format!("+   {restored}")]);
     }
     let is_listed = |field: &&String| drifted.changes.iter().any(|change| change.field == **field);
     let without_values = drifted.fields.iter().filter(|field| !drifted.is_absent() && !is_listed(field));
-    lines.extend(without_values.map(|field| format!("  {field} (values are not shown)")));
+    lines.extend(without_values.map(|field| format!("  {} (values are not shown)", hide_logins(field))));
     // Names of fields and values may contain line breaks.
     lines.iter().map(|line| format!("  {}\n", printable(line))).collect::<Vec<_>>().concat()
 }
@@ -138,15 +138,17 @@ mod tests {
 
     #[test]
     fn shows_no_login_of_a_url() {
+        let fields = [r#"spec.mirrors[url="https://a:hunter2@h"].url"#, r#"spec.urls[="https://a:hunter2@h"]"#];
         let change =
-            json!({ "field": "spec.url", "found": "\"https://a:hunter2@h\"", "restored": "\"https://b:hunter2@h\"" });
+            json!({ "field": fields[0], "found": "\"https://a:hunter2@h\"", "restored": "\"https://b:hunter2@h\"" });
         let sync = sync(json!({
             "driftedObjects": 1, "conditions": drifted("True", ""),
-            "drifted": [{ "object": "ConfigMap shop/a", "fields": ["spec.url"], "who": "kubectl", "since": "2030-01-01T00:00:00Z",
+            "drifted": [{ "object": "ConfigMap shop/a", "fields": fields, "who": "kubectl", "since": "2030-01-01T00:00:00Z",
                           "reason": "Report", "changes": [change] }],
         }));
         let text = text(&sync, "2030-01-01T00:05:00Z".parse().unwrap());
         assert!(text.contains("-   \"https://(hidden-before)@h\""), "{text}");
+        assert!(text.contains("spec.urls[=\"https://(hidden)@h\"] (values are not shown)"), "{text}");
         assert!(!text.contains("hunter2") && !facts(&sync).to_string().contains("hunter2"), "{text}");
     }
 

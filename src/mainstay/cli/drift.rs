@@ -5,7 +5,7 @@ use jiff::Timestamp;
 use super::syncs::ago;
 use mainstay_api::GitSyncStatus;
 use mainstay_api::git_sync::{Change, DriftReason, Drifted, UNKNOWN};
-use mainstay_object::{hide_changed_logins, printable};
+use mainstay_object::{hide_changed_logins, hide_logins, printable};
 
 /// Returns the number of drifted objects as a suffix for a list of other counts.
 pub(super) fn count(status: &GitSyncStatus) -> String {
@@ -17,7 +17,7 @@ pub(super) fn row(drifted: &Drifted, now: Timestamp) -> String {
     let what = match drifted.fields.as_slice() {
         _ if drifted.is_absent() => " does not exist".to_owned(),
         [] => String::new(),
-        fields => format!(": {}", fields.join(", ")),
+        all => format!(": {}", fields(all)),
     };
     let text = format!("{}{what}, {}", drifted.object, circumstances(drifted, now));
     let changes = drifted.changes.iter();
@@ -27,10 +27,15 @@ pub(super) fn row(drifted: &Drifted, now: Timestamp) -> String {
     lines.collect::<Vec<_>>().join("\n      ")
 }
 
+/// Returns names of fields in one line, without the logins of URLs. An earlier agent did not hide these.
+pub(super) fn fields(all: &[String]) -> String {
+    all.iter().map(|field| hide_logins(field)).collect::<Vec<_>>().join(", ")
+}
+
 /// Returns a changed field with both values, without the logins of URLs.
 pub(super) fn change(change: &Change) -> String {
     let (found, restored) = hide_changed_logins(&change.found, &change.restored);
-    format!("{}: {found} → {restored}", change.field)
+    format!("{}: {found} → {restored}", hide_logins(&change.field))
 }
 
 /// Returns how long an object has drifted, who changed it, why it was not reverted, and when the next attempt is.

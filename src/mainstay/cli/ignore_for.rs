@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use super::{Error, Exit, object_name::ObjectArguments, output, syncs, trace::origin};
 use mainstay_api::{GitSync, git_sync::UNKNOWN, ignore::IgnoreRule, overlay::PatchTarget};
 use mainstay_engine::managed::{IgnoreRules, Ignored};
-use mainstay_object::{Key, Object, Place, Pointer, printable};
+use mainstay_object::{Key, Object, Place, Pointer, hide_logins, printable};
 
 /// A changed field.
 #[derive(Debug)]
@@ -97,7 +97,7 @@ fn suggest(sync: &GitSync, key: &Key, live: Option<&Value>, changes: &[Change]) 
                 format!("{field}: {how}")
             }
         };
-        suggestion.notes.push(note);
+        suggestion.notes.push(hide_logins(&note).into_owned());
     }
     if !paths.is_empty() {
         suggestion.rule = Some(IgnoreRule { paths, target: Some(target(key)) });

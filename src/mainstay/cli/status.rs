@@ -25,7 +25,7 @@ use mainstay_api::{
 use mainstay_cluster::shards::Member;
 use mainstay_cluster::{Cluster, Kind};
 use mainstay_engine::notification::waits_for;
-use mainstay_object::printable;
+use mainstay_object::{hide_logins, printable};
 
 /// Arguments of `status`.
 #[derive(clap::Args, Debug)]
@@ -186,14 +186,14 @@ fn describe(
     text.push_str(&reverts(&status, now));
     let replaced = status.last_replacements.iter().map(|one| {
         let ago = ago(now.duration_since(one.when.0).as_secs());
-        format!("{ago} ago {}: {}", one.object, one.fields.join(", "))
+        format!("{ago} ago {}: {}", one.object, drift::fields(&one.fields))
     });
     text.push_str(&section("Replaced, newest first", status.replaced, replaced));
     text.push_str(&section("Paused", status.paused_objects, status.paused.iter().map(paused)));
     text.push_str(&section("Held back from deletion", status.held_objects, status.held.iter().cloned()));
     let terminating = status.terminating.iter().map(|one| deleting(one, now));
     text.push_str(&section("Still being deleted", status.terminating_objects, terminating));
-    text
+    hide_logins(&text).into_owned()
 }
 
 /// Returns who overrode a window. `mainstay sync` writes with the field manager of the agent.
@@ -294,7 +294,7 @@ fn reverts(status: &GitSyncStatus, now: jiff::Timestamp) -> String {
             if revert.fields == [WHOLE_OBJECT] {
                 text.push_str(&format!("deleted {}", revert.object));
             } else {
-                text.push_str(&format!("changed {}: {}", revert.object, revert.fields.join(", ")));
+                text.push_str(&format!("changed {}: {}", revert.object, drift::fields(&revert.fields)));
             }
             for change in &revert.changes {
                 text.push_str(&format!("\n      {}", drift::change(change)));
@@ -423,6 +423,32 @@ GitSync apps/shop
 ";
         assert_eq!(text, expected);
         assert!(!is_in_sync(&sync, now));
+    }
+
+    #[test]
+    fn a_status_of_an_earlier_agent_shows_no_login_of_a_url() {
+        let (field, at) = (r#"spec.urls[="https://u:pa hunter2@h"]"#, "2030-01-01T00:00:00Z");
+        let change =
+            json!({ "field": field, "found": "\"https://u:hunter2@h\"", "restored": "\"https://u:hunter3@h\"" });
+        let sync = sync(json!({
+            "driftedObjects": 1, "reverted": 1, "replaced": 1, "failed": 1,
+            "drifted": [{ "object": "ConfigMap shop/a", "fields": [field], "who": "kubectl", "reason": "Report", "since": at, "changes": [change] }],
+            "lastReverts": [{
+                "object": "ConfigMap shop/a", "fields": [field], "who": "kubectl", "when": at, "latencyMs": 1, "changes": [change],
+            }],
+            "lastReplacements": [{ "object": "ConfigMap shop/a", "fields": [field], "uid": "u", "allowedBy": "Spec", "when": at }],
+            "failures": [{ "object": "ConfigMap shop/b", "reason": "Invalid", "message": "no https://u:hunter2@h" }],
+            "conditions": [{
+                "type": "Ready", "status": "False", "reason": "X", "message": "no https://u:hunter2@h", "lastTransitionTime": at,
+            }],
+        }));
+        let output = OutputArgument { output: Format::Wide };
+        let text = describe(&sync, None, None, (output, NOW));
+        let facts = overview::facts(&sync, None, false, NOW).unwrap().to_string();
+        let table = overview::table(&[&sync], |_| None, output, false, NOW);
+        for shown in [text, facts, table] {
+            assert!(shown.contains("https://(hidden)@h") && !shown.contains("hunter"), "{shown}");
+        }
     }
 
     #[test]

@@ -45,6 +45,8 @@ pub(crate) enum Backend {
 pub(crate) struct Way {
     /// The host, if it is not that of the whole route.
     pub(crate) host: Option<Address>,
+    /// The path of the requests, if the link of the host can have it: that of an Ingress.
+    pub(crate) path: Option<String>,
     /// The requests, in words: a path, methods, or a share.
     pub(crate) requests: String,
     pub(crate) backend: Backend,
@@ -114,7 +116,8 @@ impl Route {
             Backend::Other(text) => text.len(),
         };
         let way = |one: &Way| {
-            size_of::<Way>() + one.host.as_ref().map_or(0, address) + one.requests.len() + backend(&one.backend)
+            let texts = one.requests.len() + one.path.as_ref().map_or(0, String::len);
+            size_of::<Way>() + one.host.as_ref().map_or(0, address) + texts + backend(&one.backend)
         };
         let ways: usize = self.ways.iter().map(way).sum();
         size_of::<Self>() + 100 + self.key.name.len() + self.hosts.iter().map(address).sum::<usize>() + ways
@@ -134,10 +137,14 @@ impl Ways {
     }
 
     fn add(&mut self, host: Option<Address>, requests: &str, backend: Backend) {
+        self.push(Way { host, path: None, requests: plain(requests, SHORT), backend });
+    }
+
+    fn push(&mut self, way: Way) {
         if self.all.len() == WAYS {
             self.more += 1;
         } else {
-            self.all.push(Way { host, requests: plain(requests, SHORT), backend });
+            self.all.push(way);
         }
     }
 
@@ -182,12 +189,14 @@ fn ingress(live: &Value, hosts: &[Address], ways: &mut Ways) {
         let host =
             text(rule, "/host").map_or_else(|| Address::Text(ALL_HOSTS.to_owned()), |host| known_host(hosts, host));
         for path in list(rule, "/http/paths") {
-            let requests = match (text(path, "/path").unwrap_or("/"), text(path, "/pathType")) {
-                (path, None | Some("Prefix")) => path.to_owned(),
-                (path, Some(kind)) => format!("{path} ({kind})"),
+            let of_path = text(path, "/path").unwrap_or("/");
+            let requests = match text(path, "/pathType") {
+                None | Some("Prefix") => of_path.to_owned(),
+                Some(kind) => format!("{of_path} ({kind})"),
             };
             let backend = ingress_backend(ways, &path["backend"]);
-            ways.add(Some(host.clone()), &requests, backend);
+            let (requests, path) = (plain(&requests, SHORT), Some(plain(of_path, SHORT)));
+            ways.push(Way { host: Some(host.clone()), path, requests, backend });
         }
     }
     if let Some(one) = live.pointer("/spec/defaultBackend").filter(|one| one.is_object()) {

@@ -140,7 +140,7 @@ fn arrivals(one: &Arrivals<'_>, target: &Target<'_>) -> Markup {
             ul.ways {
                 @for (way, wrong) in ways {
                     li {
-                        @if let Some(one) = &way.host { (host_of(one, &way.requests)) " " }
+                        @if let Some(one) = &way.host { (host_of(one, way.path.as_deref())) " " }
                         @if way.requests.is_empty() { "all requests" } @else { code { (way.requests) } }
                         @if let Some(wrong) = wrong { div { (problem(wrong)) } }
                     }
@@ -153,14 +153,13 @@ fn arrivals(one: &Arrivals<'_>, target: &Target<'_>) -> Markup {
 }
 
 /// Returns the host of a way. Its link opens the path of the way. With a path that may be a pattern, the host is no link.
-fn host_of(one: &Address, requests: &str) -> Markup {
+fn host_of(one: &Address, path: Option<&str>) -> Markup {
     let is_plain = |path: &str| path.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"/-._~".contains(&byte));
-    let path = requests.split(' ').next().unwrap_or_default();
-    match one {
-        Address::Web { host: name, url } if is_plain(path) && path.starts_with('/') => {
+    match (one, path) {
+        (Address::Web { host: name, url }, Some(path)) if is_plain(path) && path.starts_with('/') => {
             host(&Address::Web { host: name.clone(), url: format!("{}{path}", url.trim_end_matches('/')) })
         }
-        Address::Web { host: name, .. } if path.starts_with('/') => host(&Address::Text(name.clone())),
+        (Address::Web { host: name, .. }, Some(_)) => host(&Address::Text(name.clone())),
         _ => host(one),
     }
 }
@@ -312,18 +311,31 @@ mod tests {
     #[test]
     fn the_link_of_a_host_opens_the_path_of_its_way() {
         let web = Address::Web { host: "a.example".to_owned(), url: "https://a.example/".to_owned() };
-        let href = |requests: &str| {
-            let text = host_of(&web, requests).into_string();
+        let href = |path: Option<&str>| {
+            let text = host_of(&web, path).into_string();
             assert!(text.contains("a.example"), "{text}");
             text.split("href=\"").nth(1).and_then(|rest| rest.split('"').next()).map(str::to_owned)
         };
-        assert_eq!(href("/shop/v1.2").as_deref(), Some("https://a.example/shop/v1.2"));
-        assert_eq!(href("/shop (Exact)").as_deref(), Some("https://a.example/shop"));
-        assert_eq!(href("/").as_deref(), Some("https://a.example/"));
-        assert_eq!(href("10 %").as_deref(), Some("https://a.example/"));
-        for pattern in ["/shop(/|$)(.*) (ImplementationSpecific)", "/*", "/a\"b", "/a?b", "/a, /b"] {
-            assert_eq!(href(pattern), None, "{pattern}");
+        assert_eq!(href(Some("/shop/v1.2")).as_deref(), Some("https://a.example/shop/v1.2"));
+        assert_eq!(href(Some("/")).as_deref(), Some("https://a.example/"));
+        assert_eq!(href(None).as_deref(), Some("https://a.example/"));
+        for pattern in ["/shop(/|$)(.*)", "/*", "/a\"b", "/a?b", "/a b", "", "x"] {
+            assert_eq!(href(Some(pattern)), None, "{pattern}");
         }
+    }
+
+    #[test]
+    fn a_host_with_a_path_with_a_space_is_no_link_to_another_path() {
+        let path = |path: &str, kind: &str| json!({"path": path, "pathType": kind, "backend": {"service": {"name": "web", "port": {"number": 80}}}});
+        let rule =
+            json!({"host": "shop.example.com", "http": {"paths": [path("/admin b", "Exact"), path("/shop", "Exact")]}});
+        let all = [
+            (Listed::Routes, "networking.k8s.io", "Ingress", "web", json!({"spec": {"rules": [rule]}})),
+            service(json!({"selector": {"app": "web"}, "ports": [{"port": 80}]})),
+        ];
+        let text = page(&all, None);
+        assert!(text.contains("/admin b (Exact)") && !text.contains("shop.example.com/admin"), "{text}");
+        assert!(text.contains("href=\"http://shop.example.com/shop\""), "{text}");
     }
 
     #[test]

@@ -17,7 +17,7 @@ use crate::facts::Facts;
 use crate::field::{text_at, time_at};
 use crate::remote::shown;
 use crate::row::{FleetKind, conditions_of, row};
-use crate::shown::{EventRow, yaml};
+use crate::shown::{EventRow, Yaml, yaml};
 use crate::text::{MESSAGE, SHORT, plain, with_short_ids};
 use crate::trace::Trace;
 use crate::tree::Mark;
@@ -236,10 +236,10 @@ fn documents(page: &ObjectPage<'_>) -> Markup {
     let ObjectPage { key, live, trace, .. } = page;
     let part = trace.as_ref().ok().and_then(|trace| trace.manager.as_ref()?.part.as_ref());
     let (wanted, found) = (part.map(|part| yaml(key, &part.wanted)), live.map(|live| yaml(key, live)));
-    let has_login = [&wanted, &found].into_iter().flatten().any(|text| text.contains("(hidden)@"));
+    let has_login = [&wanted, &found].into_iter().flatten().any(|yaml| yaml.is_hidden);
     html! {
         @if key.is("", "Secret") { p.note { "The values of a Secret are never shown." } }
-        @if has_login { p.note { "The logins of URLs are never shown. Replace " code { "(hidden)" } " before you apply a copy." } }
+        @if has_login { p.note { "The logins of URLs are never shown. A document with a mark in their place is not copied." } }
         div.pair {
             @if let Some((part, wanted)) = part.zip(wanted) {
                 section aria-labelledby="desired" {
@@ -248,18 +248,23 @@ fn documents(page: &ObjectPage<'_>) -> Markup {
                     @if !part.unknown.is_empty() {
                         p.note { "The value in the repository is unknown for: " (plain(&part.unknown.join(", "), MESSAGE)) }
                     }
-                    pre tabindex="0" aria-label="YAML of the repository" data-copy="the YAML of the repository" { (wanted) }
+                    (document(&wanted, "YAML of the repository", "the YAML of the repository"))
                 }
             }
             @if let Some(found) = found {
                 section aria-labelledby="yaml" {
                     h2 #yaml { "Live YAML" }
                     p.quiet { "The object in the cluster, without its field managers." }
-                    pre tabindex="0" aria-label="YAML of the object" data-copy="the YAML of the object" { (found) }
+                    (document(&found, "YAML of the object", "the YAML of the object"))
                 }
             }
         }
     }
+}
+
+/// Returns a document. It has a button to copy it unless a login is hidden in it, as in the review of a form.
+fn document(yaml: &Yaml, label: &str, copied: &str) -> Markup {
+    html! { pre tabindex="0" aria-label=(label) data-copy=[(!yaml.is_hidden).then_some(copied)] { (yaml.text) } }
 }
 
 /// Returns the link to an owner reference. An owner is in the same namespace, or is cluster-scoped.
@@ -269,4 +274,27 @@ fn owner(key: &Key, one: &Value) -> Markup {
     let group = mainstay_object::split_api_version(&api_version).0;
     let owner = Key::new(group, kind.as_str(), key.namespace.as_deref(), name.as_str());
     html! { a href=(address::of_object(&owner)) { (kind) " " (name) } }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_document_with_a_hidden_login_is_not_copied() {
+        let key = Key::new("mainstay.dev", "GitRepository", Some("shop"), "a");
+        let html = |url: &str| {
+            document(&yaml(&key, &json!({"spec": {"url": url}})), "YAML of the object", "the YAML of the object")
+                .into_string()
+        };
+        let whole = html("https://host/a");
+        assert!(whole.contains("data-copy=\"the YAML of the object\""), "{whole}");
+        // A status has a mark in the value of the repository.
+        for url in ["https://u:hunter2@host/a", "https://(hidden)@host/a", "https://(hidden-after)@host/a"] {
+            let text = html(url);
+            assert!(text.contains("@host/a") && !text.contains("data-copy") && !text.contains("hunter2"), "{text}");
+        }
+    }
 }

@@ -11,11 +11,11 @@ use serde_json::Value;
 use crate::managed::collision;
 use crate::managed::desired::Desired;
 use crate::managed::projection::Difference;
-use crate::managed::remaining::Differing;
+use crate::managed::remaining::{Differing, shown_field};
 use crate::notification::{Change, Message};
 use mainstay_api::git_sync::{self, Revert, UNKNOWN, WHOLE_OBJECT};
 use mainstay_cluster::Error;
-use mainstay_object::{Key, Owner, without_item_names};
+use mainstay_object::{Key, Owner};
 
 /// Maximum number of changed values in a message or record.
 const SHOWN_CHANGES: usize = 10;
@@ -47,7 +47,7 @@ impl Edit {
             .into_iter()
             .filter(|_| !is_confidential)
             .take(SHOWN_CHANGES)
-            .map(|d| Change { field: d.path, found: d.found, restored: d.restored })
+            .map(|d| Change { field: shown_field(is_confidential, &d.path), found: d.found, restored: d.restored })
             .collect();
         Self { fields: few(shown_fields(desired, fields)), changes, who }
     }
@@ -99,10 +99,8 @@ impl Edit {
 
 /// Returns field names without parts that may contain secret values.
 pub(super) fn shown_fields(desired: &Desired, fields: Vec<String>) -> Vec<String> {
-    if !desired.object.is_confidential() {
-        return fields;
-    }
-    fields.iter().map(|field| without_item_names(field)).collect()
+    let is_confidential = desired.object.is_confidential();
+    fields.into_iter().map(|field| shown_field(is_confidential, &field)).collect()
 }
 
 /// Shortens a list of fields. An object may have tens of thousands.
@@ -134,6 +132,16 @@ pub(super) fn fields_not_put_back(desired: &Desired, live: Option<&Value>, error
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::managed::fixtures::desired;
+
+    #[test]
+    fn an_edit_shows_no_login_of_a_url() {
+        let path = r#"spec.mirrors[url="https://u:hunter2@h"].name"#.to_owned();
+        let difference = Difference { path, found: "1".to_owned(), restored: "2".to_owned(), who: None };
+        let edit = Edit::of(&desired(), Some(vec![difference]), None);
+        let shown = r#"spec.mirrors[url="https://(hidden)@h"].name"#;
+        assert_eq!((&*edit.fields, &*edit.changes[0].field), (&[shown.to_owned()][..], shown));
+    }
 
     #[test]
     fn an_edit_of_many_fields_names_a_few() {

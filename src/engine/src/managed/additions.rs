@@ -17,7 +17,7 @@ use super::collision::Collision;
 use super::desired::Desired;
 use super::fields::{Fields, applied_by, readable, subtract};
 use super::ownership::{is_kubectl, moved};
-use super::projection::{Difference, child, quoted};
+use super::projection::{Difference, quoted_pair, value_at};
 use mainstay_api::names::{ANNOTATION_PREFIX, MANAGER, RESTARTED_AT};
 
 /// Field managers of users' tools, besides `kubectl`.
@@ -48,9 +48,9 @@ pub(crate) fn add_differences(known: &mut Vec<Difference>, desired: &Desired, fo
     for (entry, added) in of(desired, found) {
         let who = entry["manager"].as_str();
         outermost(&added, &mut Vec::new(), &mut |path| {
-            let at = |object: &Value| quoted(path.iter().try_fold(object, |value, key| child(Some(value), key).0));
-            let (found, restored, path) = (at(found), at(restored), readable(path));
+            let (found, restored, path) = (value_at(found, path), value_at(restored, path), readable(path));
             if found != restored && known.iter().all(|known| known.path != path) {
+                let (found, restored) = quoted_pair(found, restored);
                 known.push(Difference { path, found, restored, who: who.map(str::to_owned) });
             }
         });
@@ -187,6 +187,19 @@ mod tests {
         for manager in ["kube-controller-manager", "kubectlish", "vpa", "mainstay-handover", ""] {
             check_of(manager, &label, &json!({}));
         }
+    }
+
+    #[test]
+    fn a_changed_login_of_a_url_is_reported_without_the_login() {
+        let of = |login: &str| {
+            let mut object = object("kubectl-edit", &json!({"f:spec": {"f:url": {}}}));
+            object["spec"] = json!({"url": format!("https://{login}@h")});
+            object
+        };
+        let mut known = Vec::new();
+        add_differences(&mut known, &desired(), &of("u:hunter2"), &of("u:hunter3"));
+        let texts = known.iter().map(|d| (&*d.found, &*d.restored)).collect::<Vec<_>>();
+        assert_eq!(texts, [(r#""https://(hidden-before)@h""#, r#""https://(hidden-after)@h""#)]);
     }
 
     #[test]

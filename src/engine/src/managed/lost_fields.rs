@@ -8,7 +8,7 @@ use serde_json::{Map, Value};
 
 use super::collision::{is_item, is_nothing, keys_of, says};
 use super::fields::{Fields, applied_by, readable};
-use super::projection::{Difference, has_keys, last_writer, quoted};
+use super::projection::{Difference, has_keys, last_writer, quoted_pair};
 use mainstay_api::names::{ANNOTATION_PREFIX, MANAGER};
 
 /// Returns the differences of `live` from `body` at paths that Mainstay no longer owns.
@@ -107,7 +107,8 @@ impl Walk<'_> {
         }
         let path = self.path.iter().map(String::as_str).collect::<Vec<_>>();
         let who = last_writer(self.live, &path);
-        self.found.push(Difference { path: readable(&path), found: quoted(live), restored: quoted(Some(wanted)), who });
+        let (found, restored) = quoted_pair(live, Some(wanted));
+        self.found.push(Difference { path: readable(&path), found, restored, who });
     }
 }
 

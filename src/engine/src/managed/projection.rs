@@ -19,7 +19,7 @@ use super::autoscaler::is_at_zero;
 use super::fields::{Fields, REPLICAS, applied_by, entries, readable};
 use super::unions;
 use mainstay_api::names::{ANNOTATION_PREFIX, MANAGER};
-use mainstay_object::{Digest, hide_logins_in};
+use mainstay_object::{Digest, Mask, hide_changed_logins, hide_logins};
 
 /// Maximum length of a quoted value, in bytes.
 const LONGEST_VALUE: usize = 200;
@@ -167,10 +167,11 @@ pub fn differences(found: &Value, restored: &Value, empty_containers: &EmptyCont
         let (path, _) = place;
         let keys = path.iter().map(String::as_str).collect::<Vec<_>>();
         let order = matches!(after, Leaf::Order(_));
+        let (found_value, restored_value) = quote(before, &after);
         all.push(Difference {
             path: if order { format!("{} (order)", readable(&keys)) } else { readable(&keys) },
-            found: quote(before),
-            restored: quote(&after),
+            found: found_value,
+            restored: restored_value,
             who: if order { None } else { last_writer(found, &keys) },
         });
     }
@@ -181,9 +182,9 @@ pub fn differences(found: &Value, restored: &Value, empty_containers: &EmptyCont
     });
     let count = readable(&REPLICAS);
     if is_at_zero(found) && !is_at_zero(restored) && all.iter().all(|known| known.path != count) {
-        let at = |object: &Value| quoted(object.pointer("/spec/replicas"));
         let who = last_writer(found, &REPLICAS);
-        all.push(Difference { path: count, found: at(found), restored: at(restored), who });
+        let (found, restored) = quoted_pair(value_at(found, &REPLICAS), value_at(restored, &REPLICAS));
+        all.push(Difference { path: count, found, restored, who });
     }
     all
 }
@@ -197,22 +198,55 @@ pub(crate) fn last_writer(object: &Value, path: &[&str]) -> Option<String> {
         .map(|e| e.manager.to_owned())
 }
 
-fn quote(leaf: &Leaf) -> String {
-    match leaf {
-        Leaf::Value(value) => quoted(value.as_ref()),
-        Leaf::Container { intact: true } => "present".to_owned(),
-        Leaf::Container { intact: false } => "replaced".to_owned(),
-        Leaf::Order(keys) => shortened(keys.iter().map(|k| readable(&[k])).collect::<Vec<_>>().join(" ")),
+/// Returns two leaves of the same path as texts.
+fn quote(found: &Leaf, restored: &Leaf) -> (String, String) {
+    match (found, restored) {
+        (Leaf::Value(found), Leaf::Value(restored)) => quoted_pair(found.as_ref(), restored.as_ref()),
+        (Leaf::Order(found), Leaf::Order(restored)) => quoted_orders(found, restored),
+        _ => (quote_one(found), quote_one(restored)),
     }
 }
 
-/// Returns a value as compact JSON cut to 200 bytes, or `absent`. Logins of URLs are hidden, because users who may not read
-/// the object may read the status.
-pub(crate) fn quoted(value: Option<&Value>) -> String {
-    let Some(value) = value else { return "absent".to_owned() };
-    let mut shown = value.clone();
-    hide_logins_in(&mut shown);
-    shortened(shown.to_string())
+fn quote_one(leaf: &Leaf) -> String {
+    match leaf {
+        Leaf::Value(value) => quoted_pair(value.as_ref(), None).0,
+        Leaf::Container { intact: true } => "present".to_owned(),
+        Leaf::Container { intact: false } => "replaced".to_owned(),
+        Leaf::Order(keys) => quoted_orders(keys, &[]).0,
+    }
+}
+
+/// Returns two orders of items. Keys of items may be URLs with logins.
+fn quoted_orders(found: &[String], restored: &[String]) -> (String, String) {
+    let name = |keys: &[String], at: usize| keys.get(at).map(|key| readable(&[key]));
+    let (mut before, mut after) = (Vec::new(), Vec::new());
+    for at in 0..found.len().max(restored.len()) {
+        match (name(found, at), name(restored, at)) {
+            (Some(one), Some(other)) => {
+                let (one, other) = hide_changed_logins(&one, &other);
+                before.push(one);
+                after.push(other);
+            }
+            (one, other) => {
+                before.extend(one.map(|one| hide_logins(&one).into_owned()));
+                after.extend(other.map(|other| hide_logins(&other).into_owned()));
+            }
+        }
+    }
+    (shortened(before.join(" ")), shortened(after.join(" ")))
+}
+
+/// Returns the two values of a change as compact JSON cut to 200 bytes, or `absent`. Logins of URLs are hidden, because users
+/// who may not read the object may read the status. A changed login is marked.
+pub(crate) fn quoted_pair(found: Option<&Value>, restored: Option<&Value>) -> (String, String) {
+    let (found, restored) = Mask { is_confidential: false, secrets: &[] }.apply(found, restored);
+    let quoted = |value: Option<Value>| value.map_or_else(|| "absent".to_owned(), |value| shortened(value.to_string()));
+    (quoted(found), quoted(restored))
+}
+
+/// Returns the value at a path of a field set.
+pub(crate) fn value_at<'v>(object: &'v Value, path: &[&str]) -> Option<&'v Value> {
+    path.iter().try_fold(object, |value, key| child(Some(value), key).0)
 }
 
 fn shortened(text: String) -> String {
@@ -419,5 +453,29 @@ mod tests {
         let paths =
             differences(&found, &restored, &EmptyContainers::default()).into_iter().map(|d| d.path).collect::<Vec<_>>();
         assert_eq!(paths, [r#"env[name="a"]"#]);
+    }
+
+    #[test]
+    fn a_changed_login_of_a_url_is_marked_and_not_shown() {
+        let fields = json!({"f:spec": {"f:url": {}, "f:same": {}}});
+        let of = |login: &str| json!({"spec": {"url": format!("https://{login}@h"), "same": "https://u:hunter2@h"}});
+        let restored = object(of("u:hunter2"), fields);
+        let all = differences(&of("u:hunter3"), &restored, &EmptyContainers::default());
+        let texts = all.iter().map(|d| (&*d.path, &*d.found, &*d.restored)).collect::<Vec<_>>();
+        let marked = ("spec.url", r#""https://(hidden-before)@h""#, r#""https://(hidden-after)@h""#);
+        assert_eq!(texts, [marked]);
+        let whole = |login: &str| json!([{"url": format!("https://{login}@h")}]);
+        let (found, restored) = quoted_pair(Some(&whole("a")), Some(&whole("b")));
+        assert_eq!(found, r#"[{"url":"https://(hidden-before)@h"}]"#);
+        assert_eq!(restored, r#"[{"url":"https://(hidden-after)@h"}]"#);
+        assert_eq!(quoted_pair(None, Some(&json!(1))), ("absent".to_owned(), "1".to_owned()));
+    }
+
+    #[test]
+    fn the_order_of_urls_shows_no_login() {
+        let keys = |logins: [&str; 2]| logins.map(|login| format!("v:\"https://{login}@h\"")).to_vec();
+        let (found, restored) = quoted_orders(&keys(["u:hunter2", "u:hunter3"]), &keys(["u:hunter3", "u:hunter2"]));
+        assert_eq!(found, r#"[="https://(hidden-before)@h"] [="https://(hidden-before)@h"]"#);
+        assert_eq!(restored, r#"[="https://(hidden-after)@h"] [="https://(hidden-after)@h"]"#);
     }
 }

@@ -12,7 +12,7 @@ use super::desired::{Desired, without_replicas};
 use super::lost_fields::lost_fields;
 use super::projection::Difference;
 use mainstay_api::git_sync::{Change, Drifted, UNKNOWN, WHOLE_OBJECT};
-use mainstay_object::{Digest, without_item_names};
+use mainstay_object::{Digest, hide_logins, without_item_names};
 
 /// Maximum number of reported fields of an object.
 const NAMED: usize = 10;
@@ -64,10 +64,10 @@ impl Differing {
         let differences = lost_fields(&body, live);
         let who = differences.iter().find_map(|difference| difference.who.clone());
         let is_confidential = desired.object.is_confidential();
-        let field = |path: &str| if is_confidential { without_item_names(path) } else { path.to_owned() };
-        let fields = differences.iter().map(|difference| field(&difference.path)).collect();
+        let fields = differences.iter().map(|difference| shown_field(is_confidential, &difference.path)).collect();
         let changes = differences.into_iter().filter(|_| !is_confidential);
-        let change = |d: Difference| Change { field: d.path, found: d.found, restored: d.restored };
+        let change =
+            |d: Difference| Change { field: shown_field(false, &d.path), found: d.found, restored: d.restored };
         Self { fields, changes: changes.map(change).collect(), who: who.unwrap_or_else(|| UNKNOWN.to_owned()) }
     }
 
@@ -86,6 +86,13 @@ impl Differing {
         self.changes.truncate(shown);
         self
     }
+}
+
+/// Returns the path of a field without the logins of URLs, which keys of items may have. The path in a confidential object
+/// has no keys.
+pub(crate) fn shown_field(is_confidential: bool, path: &str) -> String {
+    let path = if is_confidential { without_item_names(path) } else { path.to_owned() };
+    hide_logins(&path).into_owned()
 }
 
 impl RemainingDrift {
@@ -127,6 +134,31 @@ impl RemainingDrift {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::managed::fixtures::desired_of;
+
+    #[test]
+    fn paths_of_fields_show_no_login_of_a_url() {
+        for (path, shown) in [
+            (r#"spec.mirrors[url="https://u:hunter2@h"].name"#, r#"spec.mirrors[url="https://(hidden)@h"].name"#),
+            (r#"spec.urls[="https://u:pa hunter2@h"]"#, r#"spec.urls[="https://(hidden)@h"]"#),
+            ("metadata.labels[a.b/c]", "metadata.labels[a.b/c]"),
+        ] {
+            assert_eq!(shown_field(false, path), shown);
+        }
+        assert_eq!(shown_field(true, "data[https://u:hunter2@h]"), "data[…]");
+    }
+
+    #[test]
+    fn remaining_drift_shows_no_login_of_a_url() {
+        let kind = mainstay_cluster::Kind::fixed("v1", "ConfigMap", "configmaps", mainstay_cluster::Scope::Namespaced);
+        let url = "https://u:hunter2@h/x";
+        let document = serde_json::json!({
+            "apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a", "annotations": {url: url}},
+        });
+        let seen = Differing::of(&desired_of(kind, &document), &serde_json::json!({"metadata": {"name": "a"}}), None);
+        let text = format!("{seen:?}");
+        assert!(text.contains("metadata.annotations[https://(hidden)@h/x]") && !text.contains("hunter2"), "{text}");
+    }
 
     #[test]
     fn differences_are_truncated_to_the_limit() {

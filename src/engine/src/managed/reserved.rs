@@ -15,7 +15,7 @@ use serde_json::{Map, Value};
 use super::collision::Collision;
 use super::fields::{Fields, applied_by, readable, subtract};
 use super::ownership::moved;
-use super::projection::{Difference, child, quoted};
+use super::projection::{Difference, quoted_pair, value_at};
 use mainstay_api::names::MANAGER;
 
 /// Fields of an object that only its owner may set. Paths are field names joined by dots; items of lists add no name.
@@ -82,9 +82,9 @@ pub(crate) fn differences(reserved: Reserved, found: &Value, restored: &Value) -
         let who = entry["manager"].as_str();
         let added = ours.added(entry);
         roots(&added, &mut Vec::new(), &mut |path| {
-            let at = |object: &Value| quoted(path.iter().try_fold(object, |value, key| child(Some(value), key).0));
-            let (found, restored) = (at(found), at(restored));
+            let (found, restored) = (value_at(found, path), value_at(restored, path));
             if found != restored {
+                let (found, restored) = quoted_pair(found, restored);
                 all.push(Difference { path: readable(path), found, restored, who: who.map(str::to_owned) });
             }
         });

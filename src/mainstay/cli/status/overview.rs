@@ -10,6 +10,7 @@ use crate::cli::{
     table::{self, Table},
 };
 use mainstay_api::{GitRepository, GitSync, conditions};
+use mainstay_object::{hide_logins, hide_logins_in};
 
 /// Returns the facts about a GitSync: whether it is in sync, its source, and its status from the cluster.
 pub(super) fn facts(
@@ -20,7 +21,7 @@ pub(super) fn facts(
 ) -> Result<Value, Error> {
     let status = serde_json::to_value(&sync.status).map_err(Error::WriteJson)?;
     let suspended = sync.spec.suspended(now);
-    Ok(json!({
+    let mut facts = json!({
         "namespace": sync.metadata.namespace,
         "name": sync.metadata.name,
         "inSync": is_in_sync,
@@ -33,7 +34,9 @@ pub(super) fn facts(
             "baseDir": sync.spec.base_dir,
         },
         "status": status,
-    }))
+    });
+    hide_logins_in(&mut facts);
+    Ok(facts)
 }
 
 /// Returns several GitSyncs as a list.
@@ -86,8 +89,8 @@ pub(super) fn table<'a>(
         }
         row.push(match ready {
             None => "no agent has reconciled it yet".to_owned(),
-            Some(ready) if is_wide => ready.message.clone(),
-            Some(ready) => message(&ready.message, status.applied_commit.as_deref()),
+            Some(ready) if is_wide => hide_logins(&ready.message).into_owned(),
+            Some(ready) => message(&hide_logins(&ready.message), status.applied_commit.as_deref()),
         });
         table.row(row);
     }

@@ -5,7 +5,7 @@ use jiff::Timestamp;
 use serde_json::Value;
 
 use super::origin::{Manager, Trace};
-use crate::cli::ids::short;
+use crate::cli::{drift, ids::short};
 use mainstay_api::{
     DriftPolicy, GitSyncStatus, conditions,
     function_conditions::Reason,
@@ -149,7 +149,7 @@ fn fought_over(key: &Key, status: &GitSyncStatus) -> Option<Next> {
     let drifted = status.drifted.iter().find(|one| one.object == name && one.reason == DriftReason::Backoff)?;
     let when = drifted.next_attempt.as_ref().map_or_else(|| "soon".to_owned(), |time| format!("at {}", time.0));
     let who = if drifted.who == UNKNOWN { "somebody" } else { &drifted.who };
-    let fields = drifted.fields.join(", ");
+    let fields = drift::fields(&drifted.fields);
     Some(Next::new("Revert", format!("reverts it {when}, after a delay: {who} keeps changing {fields}")))
 }
 

@@ -14,7 +14,7 @@ use mainstay_engine::managed::{
     ManifestPart,
     fields::{entries, paths},
 };
-use mainstay_object::Key;
+use mainstay_object::{Key, hide_logins};
 
 /// Maximum number of inventories to read. The label of an object names the right GitSync, whose inventory is read
 /// first.
@@ -47,7 +47,7 @@ pub(in crate::cli) async fn of(cluster: &Cluster, asked: Key) -> Result<Trace, E
         field_managers: live.map(managers).unwrap_or_default(),
         manager,
         owners: trace.owners,
-        next: next.text,
+        next: hide_logins(&next.text).into_owned(),
         moments: moments.into_iter().map(|moment| (moment.at, moment.what)).collect(),
         notes: trace.notes,
     })
@@ -64,7 +64,8 @@ fn part(trace: &origin::Trace, live: &Value) -> Option<mainstay_console::Manifes
 /// Returns the part of a live object that its manifest sets, with these changes undone.
 pub(in crate::cli) fn manifest_part(live: &Value, changes: &[Change]) -> Option<mainstay_console::ManifestPart> {
     let part = ManifestPart::of(live, changes)?;
-    Some(mainstay_console::ManifestPart { wanted: part.wanted, found: part.found, unknown: part.unknown })
+    let unknown = part.unknown.iter().map(|field| hide_logins(field).into_owned()).collect();
+    Some(mainstay_console::ManifestPart { wanted: part.wanted, found: part.found, unknown })
 }
 
 fn managers(live: &Value) -> Vec<FieldManager> {
@@ -72,6 +73,7 @@ fn managers(live: &Value) -> Vec<FieldManager> {
         let mut fields = paths(entry.fields);
         let more = fields.len().saturating_sub(FIELDS);
         fields.truncate(FIELDS);
+        let fields = fields.iter().map(|field| hide_logins(field).into_owned()).collect();
         FieldManager {
             name: entry.manager.to_owned(),
             operation: entry.operation.to_owned(),

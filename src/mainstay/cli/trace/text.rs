@@ -16,7 +16,7 @@ use crate::cli::{
 };
 use mainstay_api::{git_sync::UNKNOWN, names};
 use mainstay_engine::managed::fields::paths;
-use mainstay_object::{Health, health, hide_logins_in, printable};
+use mainstay_object::{Health, health, hide_logins, hide_logins_in, printable};
 
 /// Maximum number of other managers to print, and of fields of each manager.
 const NAMED: usize = 5;
@@ -51,11 +51,11 @@ pub(super) fn text(trace: &Trace, next: &Next, moments: &[Moment], now: Timestam
         for revert in status.last_reverts.iter().filter(|revert| revert.object == name) {
             let who = if revert.who == UNKNOWN { "somebody" } else { &revert.who };
             let since = ago(now.duration_since(revert.when.0).as_secs());
-            row("reverted", &format!("{since} ago, after {who} changed {}", revert.fields.join(", ")));
+            row("reverted", &format!("{since} ago, after {who} changed {}", drift::fields(&revert.fields)));
         }
         for replaced in status.last_replacements.iter().filter(|replaced| replaced.object == name) {
             let since = ago(now.duration_since(replaced.when.0).as_secs());
-            let fields = replaced.fields.join(", ");
+            let fields = drift::fields(&replaced.fields);
             row("replaced", &format!("{since} ago: replaced, because {fields} cannot be changed"));
         }
     }
@@ -67,7 +67,8 @@ pub(super) fn text(trace: &Trace, next: &Next, moments: &[Moment], now: Timestam
         row("note", note);
     }
     row("next", &next.text);
-    text + &timeline::lines(moments)
+    text.push_str(&timeline::lines(moments));
+    hide_logins(&text).into_owned()
 }
 
 /// Returns the repository with its reference and directory.
@@ -171,7 +172,7 @@ impl Other {
             "" => String::new(),
             subresource => format!(" (subresource {subresource})"),
         };
-        format!("{}{through} owns {}{more}", self.manager, self.fields.join(", "))
+        format!("{}{through} owns {}{more}", self.manager, drift::fields(&self.fields))
     }
 
     fn facts(&self) -> Value {
@@ -198,4 +199,45 @@ fn others(live: &Value) -> Vec<Other> {
     others.sort_by(|one, other| (&one.manager, &one.subresource).cmp(&(&other.manager, &other.subresource)));
     others.truncate(NAMED);
     others
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cli::trace::next::next;
+
+    #[test]
+    fn a_status_of_an_earlier_agent_shows_no_login_of_a_url() {
+        let (field, at) = (r#"spec.urls[="https://u:pa hunter2@h"]"#, "2030-01-01T00:00:00Z");
+        let object = "ConfigMap shop/a";
+        let sync = json!({
+            "apiVersion": "mainstay.dev/v1alpha1", "kind": "GitSync", "metadata": { "name": "demo", "namespace": "apps" },
+            "spec": { "gitRepository": "shop" },
+            "status": {
+                "drifted": [{ "object": object, "fields": [field], "who": "kubectl", "reason": "Backoff", "since": at }],
+                "lastReverts": [{ "object": object, "fields": [field], "who": "kubectl", "when": at, "latencyMs": 1 }],
+                "lastReplacements": [{ "object": object, "fields": [field], "uid": "u", "allowedBy": "Spec", "when": at }],
+            },
+        });
+        let manager = Manager {
+            sync: serde_json::from_value(sync).unwrap(),
+            repository: None,
+            entry: mainstay_engine::managed::inventory::Entry::default(),
+            place: None,
+        };
+        let owned = json!({ "f:spec": { "f:urls": { "v:\"https://u:pa hunter2@h\"": {} } } });
+        let entry = json!({ "manager": "kubectl", "operation": "Update", "fieldsV1": owned });
+        let trace = Trace {
+            asked: mainstay_object::Key::new("", "ConfigMap", Some("shop"), "a"),
+            owners: vec![],
+            live: Some(json!({ "metadata": { "name": "a", "managedFields": [entry] } })),
+            manager: Some(manager),
+            notes: vec!["no https://u:hunter2@h".to_owned()],
+        };
+        let now = at.parse().unwrap();
+        let next = next(&trace, now);
+        for shown in [text(&trace, &next, &[], now), facts(&trace, &next, &[], now).to_string()] {
+            assert!(shown.contains("https://(hidden)@h") && !shown.contains("hunter2"), "{shown}");
+        }
+    }
 }

@@ -121,6 +121,15 @@ fn the_last_writer_and_the_outermost_fields_are_reported() {
 }
 
 #[test]
+fn a_changed_login_of_a_url_is_reported_without_the_login() {
+    let mut live = object(&entry("kubectl-edit", "Update", &json!({"f:spec": {"f:policy": {}}})));
+    live["spec"] = json!({"policy": "https://u:hunter2@h"});
+    let reported = differences(RESERVED, &live, &json!({"spec": {"policy": "https://u:hunter3@h"}}));
+    let texts = reported.iter().map(|d| (&*d.found, &*d.restored)).collect::<Vec<_>>();
+    assert_eq!(texts, [(r#""https://(hidden-before)@h""#, r#""https://(hidden-after)@h""#)]);
+}
+
+#[test]
 fn colliding_items_are_removed_together_with_reserved_ones() {
     let live = object(&entry("kubectl-edit", "Update", &json!({"f:spec": {"f:paused": {}}})));
     let entries = live.pointer("/metadata/managedFields").unwrap();
