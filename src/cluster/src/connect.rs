@@ -45,6 +45,9 @@ const KEEPALIVE: (Duration, Duration, u32) = (Duration::from_secs(15), Duration:
 /// of connections.
 pub(super) const IN_FLIGHT: usize = 32;
 
+/// Time after which a request in flight is slow. A slow webhook for one kind does not block requests for others.
+const SLOW: Duration = Duration::from_secs(1);
+
 /// Whether a request waits for its turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Turn {
@@ -125,7 +128,7 @@ impl Cluster {
             discovery: Discovery::default(),
             unstreamed: Unstreamed::default(),
             pages: Semaphore::new(pages),
-            turns: Turns::new(IN_FLIGHT),
+            turns: Turns::new(IN_FLIGHT, SLOW),
             limits,
             deadline,
             scope: OnceLock::new(),

@@ -15,7 +15,7 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 
 use super::answer_limits::PAGE;
-use super::connect::Cluster;
+use super::connect::{Cluster, Turn};
 use super::count::Verb;
 use super::error::{Attempt, Cause, Error};
 use super::kind::Kind;
@@ -230,8 +230,11 @@ impl Cluster {
             call.accept = LIST_METADATA;
         }
         let most = if limit > 1 { PAGE_BYTES } else { self.0.limits.bytes };
-        // The semaphore is never closed.
-        let _permit = self.0.pages.acquire().await;
+        // The semaphore is never closed. Urgent lists are few and small, and do not wait for others.
+        let _permit = match self.2 {
+            Turn::Waits => self.0.pages.acquire().await.ok(),
+            Turn::AtOnce => None,
+        };
         let answer = self.ask_within(&call, most).await?;
         Page::read(&answer, limit).map_err(|error| call.failed(error))
     }

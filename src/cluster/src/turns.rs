@@ -9,26 +9,27 @@ use std::time::Duration;
 
 use tokio::sync::Semaphore;
 
-/// Time after which work in progress is slow.
-const SLOW: Duration = Duration::from_secs(1);
-
 /// The turns for pieces of work of one kind.
 #[derive(Debug)]
-pub struct Turns(Semaphore);
+pub struct Turns {
+    free: Semaphore,
+    /// Time after which work in progress is slow.
+    slow: Duration,
+}
 
 impl Turns {
-    /// Returns turns for `at_once` pieces of work.
+    /// Returns turns for `count` concurrent pieces of work. Work is slow after the time `slow`.
     #[must_use]
-    pub fn new(at_once: usize) -> Self {
-        Self(Semaphore::new(at_once))
+    pub fn new(count: usize, slow: Duration) -> Self {
+        Self { free: Semaphore::new(count), slow }
     }
 
     /// Creates and does a piece of work once there is a free turn. The work is on the heap.
     pub async fn run<F: Future>(&self, work: impl FnOnce() -> F) -> F::Output {
         // The semaphore is never closed.
-        let turn = self.0.acquire().await.ok();
+        let turn = self.free.acquire().await.ok();
         let mut work = Box::pin(work());
-        if let Ok(done) = tokio::time::timeout(SLOW, &mut work).await {
+        if let Ok(done) = tokio::time::timeout(self.slow, &mut work).await {
             return done;
         }
         drop(turn);
@@ -46,9 +47,11 @@ mod tests {
 
     use super::*;
 
+    const SLOW: Duration = Duration::from_secs(1);
+
     #[tokio::test(start_paused = true)]
     async fn work_waits_for_a_turn_before_it_is_created_and_slow_work_gives_its_turn_up() {
-        let (turns, created) = (Turns::new(2), Cell::new(0));
+        let (turns, created) = (Turns::new(2, SLOW), Cell::new(0));
         let endless = || {
             created.set(created.get() + 1);
             pending::<()>()

@@ -20,6 +20,7 @@ use super::plan::{self, DesiredState};
 use super::prune;
 use super::registry::{self, CannotRead, Pending};
 use super::resolve::{ResolvedSync, SyncRequest};
+use super::schedule::asked;
 use super::shared_plan::Handovers;
 use super::step::Progress;
 use super::tally::Tally;
@@ -230,8 +231,11 @@ impl Attempt<'_> {
         self.require_account().await?;
         // A window that closes from now on does not stop the commit.
         self.state.begun = Some(commit);
-        let context = self.context;
-        context.carrying_out.run(|| self.carry_out(resolved, request, &desired, &branch)).await.map(Some)
+        let (context, sync) = (self.context, self.sync);
+        let carried_out = || self.carry_out(resolved, request, &desired, &branch);
+        // A requested sync does not wait for a turn.
+        if is_requested(sync) { Box::pin(carried_out()).await } else { context.carrying_out.run(carried_out).await }
+            .map(Some)
     }
 
     /// Publishes the desired objects before the plan, because another GitSync may wait for them while this GitSync
@@ -375,4 +379,10 @@ impl Attempt<'_> {
         };
         applied.is_some() && applied == desired.tree.map(|tree| tree.to_string())
     }
+}
+
+/// Whether a sync is requested that no status shows as handled.
+fn is_requested(sync: &GitSync) -> bool {
+    let handled = sync.status.as_ref().and_then(|status| status.last_handled_request.as_ref());
+    asked(&sync.metadata).is_some_and(|asked| Some(asked) != handled)
 }

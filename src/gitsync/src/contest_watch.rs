@@ -1,7 +1,8 @@
 //! Watches the objects of other GitOps tools that manage objects of a GitSync, and reports when one releases an object.
 //!
 //! Invariant: without a conflict, nothing is watched. With one, exactly the keepers of the objects are watched: at most
-//! [`MOST`] for a GitSync and [`OF_AGENT`] for all, because each watch holds a connection open.
+//! [`MOST`] for a GitSync and [`OF_AGENT`] for all, because each watch holds a connection open. Invariant: a task of its own
+//! reads the watches. An attempt of the GitSync may wait for requests of a watch, so it must not stop them.
 //!
 //! Not here: finding the keeper of an object (`former_owners`). An object whose keeper is unknown or not watched is
 //! checked again after the backoff.
@@ -11,9 +12,9 @@ use std::sync::Arc;
 
 use futures::StreamExt as _;
 use futures::stream::{BoxStream, SelectAll};
-use parking_lot::Mutex;
 use serde_json::Value;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
+use tokio::task::JoinSet;
 
 use super::contested::{Keeper, listed_by_application, listed_by_kustomization};
 use super::former_owners::records;
@@ -26,14 +27,13 @@ const MOST: usize = 10;
 /// Maximum number of watches of all GitSyncs.
 pub(super) const OF_AGENT: usize = 64;
 
-/// The watches of the keepers of a GitSync's objects.
+/// The watches of the keepers of a GitSync's objects. Dropping this ends them.
 pub(super) struct ContestWatch {
     kept: HashMap<Keeper, HashSet<Key>>,
-    /// Never locked. A `Mutex` makes the stream `Sync`, as the task of a GitSync requires.
-    events: Mutex<SelectAll<BoxStream<'static, (Keeper, WatchEvent)>>>,
-    holds: HashMap<Keeper, (Shown<Name>, Hold)>,
-    /// One permit for each watch.
-    permits: Vec<OwnedSemaphorePermit>,
+    /// Notified when a keeper may have released an object.
+    released: Arc<Notify>,
+    /// The task that reads the watches.
+    _reading: JoinSet<()>,
 }
 
 impl ContestWatch {
@@ -56,36 +56,47 @@ impl ContestWatch {
         if let Some(before) = before.filter(|before| before.kept == kept) {
             return Some(before);
         }
-        let mut watch = Self { kept, events: Mutex::default(), holds: HashMap::new(), permits: Vec::new() };
-        for (keeper, keys) in &watch.kept {
+        let mut watches = Watches::default();
+        for (keeper, keys) in &kept {
             // Without a permit, or if the kind cannot be read, the object is checked again after the backoff.
             let Ok(permit) = Arc::clone(permits).try_acquire_owned() else { break };
             let Ok(Some(events)) = events(cluster, keeper).await else { continue };
             let of = keeper.clone();
-            watch.permits.push(permit);
-            watch.events.get_mut().push(events.map(move |event| (of.clone(), event)).boxed());
-            watch.holds.insert(keeper.clone(), (Shown::default(), Hold::of(keeper, keys)));
+            watches.permits.push(permit);
+            watches.events.push(events.map(move |event| (of.clone(), event)).boxed());
+            watches.holds.insert(keeper.clone(), (Shown::default(), Hold::of(keeper, keys)));
         }
-        Some(Box::new(watch))
+        let (released, mut reading) = (Arc::<Notify>::default(), JoinSet::new());
+        reading.spawn(watches.read(Arc::clone(&released)));
+        Some(Box::new(Self { kept, released, _reading: reading }))
     }
+}
 
-    /// Waits until a keeper may have released an object.
-    async fn next(&mut self) {
-        while let Some((keeper, event)) = self.events.get_mut().next().await {
+#[derive(Default)]
+struct Watches {
+    events: SelectAll<BoxStream<'static, (Keeper, WatchEvent)>>,
+    holds: HashMap<Keeper, (Shown<Name>, Hold)>,
+    /// One permit for each watch.
+    permits: Vec<OwnedSemaphorePermit>,
+}
+
+impl Watches {
+    /// Reads the events, and notifies when a keeper may have released an object.
+    async fn read(mut self, released: Arc<Notify>) {
+        while let Some((keeper, event)) = self.events.next().await {
             let Some((shown, hold)) = self.holds.get_mut(&keeper) else { continue };
             let delta = shown.take(event, name_of);
             if delta.is_some_and(|delta| hold.loosens(delta)) {
-                return;
+                released.notify_one();
             }
         }
-        std::future::pending::<()>().await;
     }
 }
 
 /// Waits until a keeper may have released an object. Waits forever without watches.
-pub(super) async fn released(watch: &mut Option<Box<ContestWatch>>) {
+pub(super) async fn released(watch: &Option<Box<ContestWatch>>) {
     match watch {
-        Some(watch) => watch.next().await,
+        Some(watch) => watch.released.notified().await,
         None => std::future::pending().await,
     }
 }

@@ -39,6 +39,8 @@ const LOADING_SMALL_ELSEWHERE: usize = 4;
 /// Maximum number of GitSyncs of a cluster that carry out a commit concurrently, without slow ones. Each of them has
 /// requests and responses in memory.
 const CARRYING_OUT: usize = 64;
+/// Time after which a GitSync is slow. It is longer than the requests of [`CARRYING_OUT`] GitSyncs take on a busy server.
+const SLOW: Duration = Duration::from_secs(3);
 
 type Announce = dyn Fn(&Announcement<'_>) + Send + Sync;
 
@@ -164,7 +166,7 @@ impl Context {
             liveness,
             facts: Arc::default(),
             reconciles: Arc::default(),
-            carrying_out: Turns::new(CARRYING_OUT),
+            carrying_out: Turns::new(CARRYING_OUT, SLOW),
             show_turns: ShowTurns::default(),
             status_turns: StatusTurns::default(),
             contest_watches: Arc::new(Semaphore::new(contest_watch::OF_AGENT)),
@@ -201,7 +203,7 @@ impl Context {
             facts: Arc::clone(&self.facts),
             reconciles: Arc::clone(&self.reconciles),
             // These turns are separate, too.
-            carrying_out: Turns::new(CARRYING_OUT),
+            carrying_out: Turns::new(CARRYING_OUT, SLOW),
             show_turns: self.show_turns.clone(),
             status_turns: self.status_turns.clone(),
             contest_watches: Arc::clone(&self.contest_watches),

@@ -247,7 +247,7 @@ impl Task {
 }
 
 /// Returns the requested sync. The later time of both annotations counts; ours counts if one of them is not a time.
-fn asked(meta: &ObjectMeta) -> Option<&String> {
+pub(super) fn asked(meta: &ObjectMeta) -> Option<&String> {
     let get = |name: &str| meta.annotations.as_ref()?.get(name);
     match (get(REQUESTED_AT), get(FLUX_REQUESTED_AT)) {
         (Some(ours), Some(theirs)) => {

@@ -40,10 +40,11 @@ pub(super) fn may_list_instead(error: &Error) -> bool {
     matches!(&*error.cause, Cause::Refused(_) | Cause::TimedOut(_))
 }
 
-/// Whether the server may have been replaced by one with a different history: the connection was lost, or a server or a
-/// load balancer before it reports an error. A load balancer does so during a restore.
+/// Whether the server may have been replaced by one with a different history: the connection was lost, or a load balancer
+/// before it has no server, as during a restore. Other errors, such as those of a webhook for conversions, come from the
+/// server itself.
 pub(super) fn may_be_replaced(error: &Error) -> bool {
-    error.refusal().is_none_or(|refusal| refusal.code >= 500)
+    error.refusal().is_none_or(|refusal| matches!(refusal.code, 502..=504))
 }
 
 /// Whether the server is overloaded. No other request is sent before its `Retry-After`.
