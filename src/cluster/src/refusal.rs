@@ -11,7 +11,8 @@ use serde::Deserialize;
 
 use mainstay_object::failure::Class;
 use mainstay_object::{
-    Key, admission, redact_field_text, redact_server_text, with_remedy, withhold_server_text, without_item_names,
+    Key, admission, hide_logins, redact_field_text, redact_server_text, with_remedy, withhold_server_text,
+    without_item_names,
 };
 
 /// The reason of a 403.
@@ -34,7 +35,7 @@ pub enum Denial {
 pub struct FieldCause {
     /// The reason of the cause, such as `FieldValueInvalid`.
     pub reason: String,
-    /// Path of the field, such as `spec.selector`; may be empty.
+    /// Path of the field, such as `spec.selector`; may be empty. It may contain the logins of URLs in keys of items.
     pub field: String,
     /// Redacted message; withheld for Secrets.
     pub message: String,
@@ -43,7 +44,7 @@ pub struct FieldCause {
 /// A conflict of an unforced apply with another manager.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FieldConflict {
-    /// Path of the field, such as `.spec.replicas`.
+    /// Path of the field, such as `.spec.replicas`. It may contain the logins of URLs in keys of items.
     pub field: String,
     /// The field manager that owns the field.
     pub manager: String,
@@ -138,7 +139,7 @@ impl Refusal {
         let conflicts = body.details.causes.iter().filter_map(conflict).collect();
         let reason = match http::StatusCode::from_u16(code).ok().and_then(|code| code.canonical_reason()) {
             Some(name) if body.reason.is_empty() => name.replace(' ', ""),
-            _ => body.reason.clone(),
+            _ => hide_logins(&body.reason).into_owned(),
         };
         Self {
             class: class(code, denial, &body),
@@ -230,7 +231,7 @@ fn shown(key: &Key, body: &Body) -> String {
     for cause in body.details.causes.iter().filter(|cause| !cause.field.is_empty()) {
         text.extend([&cause.field, " (", &cause.reason, ") "]);
     }
-    text + &message
+    hide_logins(&(text + &message)).into_owned()
 }
 
 fn denial(body: &Body) -> Denial {
@@ -376,6 +377,26 @@ mod tests {
         let refusal = Refusal::read(&key, 422, None, body.to_string().as_bytes());
         assert!(!format!("{refusal} {refusal:?}").contains("hunter2"));
         assert!(refusal.to_string().contains("type (FieldValueInvalid)"), "{refusal}");
+    }
+
+    #[test]
+    fn keeps_logins_of_urls_out_of_every_message() {
+        let url = "https://u:hunter2@h";
+        let message = format!("spec.url: Invalid value: \"{url}\": no; {url} is unknown");
+        let causes = json!([{ "reason": "FieldValueInvalid", "message": format!("not {url}"), "field": "spec.url" }]);
+        let body = json!({ "message": message, "reason": "Invalid", "details": { "causes": causes } });
+        let refusal = read(422, &body);
+        assert!(!format!("{refusal} {refusal:?}").contains("hunter2"), "{refusal:?}");
+        assert!(refusal.to_string().ends_with("no; https://(hidden)@h is unknown"), "{refusal}");
+        assert_eq!(refusal.causes[0].message, "not https://(hidden)@h");
+        let key = kind("v1", "Secret", "secrets", true).key(Some("a"), "b");
+        let causes = json!([{ "reason": "FieldValueInvalid", "field": format!("metadata.annotations[{url}]") }]);
+        let body = json!({ "message": "no", "details": { "causes": causes } });
+        let refusal = Refusal::read(&key, 422, None, body.to_string().as_bytes());
+        assert!(
+            refusal.message.starts_with("metadata.annotations[https://(hidden)@h] (FieldValueInvalid)"),
+            "{refusal}"
+        );
     }
 
     #[test]

@@ -12,7 +12,7 @@ use serde_json::Value;
 
 use crate::address::key_of;
 use crate::difference::{Side, difference_within};
-use crate::field::text_at;
+use crate::field::{message_at, text_at};
 use crate::shown::{changed_yaml, yaml};
 use crate::text::{MESSAGE, SHORT, plain};
 use crate::trace::ManifestPart;
@@ -135,7 +135,7 @@ pub(crate) fn deviations(live: &Value, objects: &[Node]) -> Vec<Deviation> {
     let object = |one: &Value| text_at(one, "/object", SHORT);
     let mut all = BTreeMap::new();
     for one in list("failures").filter(|one| text_at(one, "/reason", SHORT) != "Progressing") {
-        let text = format!("{}: {}", text_at(one, "/reason", SHORT), text_at(one, "/message", MESSAGE));
+        let text = format!("{}: {}", text_at(one, "/reason", SHORT), message_at(one, "/message"));
         add(&mut all, &object(one), Why::Failed).texts.push(text);
     }
     for node in objects.iter().filter(|node| node.presence == Presence::Missing) {
@@ -153,7 +153,7 @@ pub(crate) fn deviations(live: &Value, objects: &[Node]) -> Vec<Deviation> {
         held.held.extend((!why.is_empty()).then(|| plain(why, MESSAGE)));
     }
     for one in list("paused") {
-        let problem = text_at(one, "/problem", MESSAGE);
+        let problem = message_at(one, "/problem");
         let paused = add(&mut all, &object(one), Why::Paused);
         paused.texts.extend((!problem.is_empty()).then_some(problem));
     }

@@ -8,7 +8,7 @@ use jiff::Timestamp;
 use serde_json::Value;
 
 use crate::edits::{self, Edit};
-use crate::field::{text_at, time_at};
+use crate::field::{message_at, text_at, time_at};
 use crate::lookup::Lookup;
 use crate::objects_cluster::ObjectsCluster;
 use crate::text::{MESSAGE, SHORT, plain};
@@ -207,7 +207,7 @@ pub(crate) fn conditions_of(live: &Value) -> Vec<ConditionRow> {
         kind: text_at(one, "/type", SHORT),
         status: text_at(one, "/status", SHORT),
         reason: text_at(one, "/reason", SHORT),
-        message: text_at(one, "/message", MESSAGE),
+        message: message_at(one, "/message"),
         since: time_at(one, "/lastTransitionTime"),
     };
     all.map(condition).collect()

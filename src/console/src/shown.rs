@@ -5,9 +5,8 @@
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use crate::field::{text_at, time_at};
-
-use crate::text::{MESSAGE, SHORT, plain};
+use crate::field::{message_at, text_at, time_at};
+use crate::text::{SHORT, plain};
 use mainstay_object::{Key, Mask, hide_logins_in};
 
 /// Maximum size of a YAML document, in bytes.
@@ -79,7 +78,7 @@ pub(crate) fn event_row(event: &Value) -> EventRow {
             .max(),
         severity: text_at(event, "/type", SHORT),
         reason: text_at(event, "/reason", SHORT),
-        message: text_at(event, "/message", MESSAGE),
+        message: message_at(event, "/message"),
         count: ["/series/count", "/count"]
             .iter()
             .filter_map(|pointer| event.pointer(pointer).and_then(Value::as_i64))
@@ -162,9 +161,17 @@ mod tests {
         let Yaml { text: shown, is_hidden } = yaml(&key, &of("user:hunter2"));
         assert!(is_hidden && !yaml(&key, &json!({"spec": {"url": "https://host/a"}})).is_hidden);
         assert!(shown.contains("url: https://(hidden)@host/a") && !shown.contains("hunter2"), "{shown}");
+        let Yaml { text: shown, is_hidden } = yaml(&key, &json!({"spec": {"https://user:hunter2@host": 1}}));
+        assert!(is_hidden && shown.contains("https://(hidden)@host") && !shown.contains("hunter2"), "{shown}");
         let (before, after) = changed_yaml(&key, &of("user:hunter2"), &of("user:hunter3"));
         assert!(before.contains("https://(hidden-before)@host/a") && after.contains("https://(hidden-after)@host/a"));
         assert!(!before.contains("hunter") && !after.contains("hunter"), "{before}{after}");
+    }
+
+    #[test]
+    fn an_event_shows_no_login_of_a_url() {
+        let row = event_row(&json!({"message": "spec.url: Invalid value: \"https://u:hunter2@h\""}));
+        assert_eq!(row.message, "spec.url: Invalid value: \"https://(hidden)@h\"");
     }
 
     #[test]

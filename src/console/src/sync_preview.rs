@@ -10,9 +10,9 @@ use serde_json::Value;
 use crate::address::key_of;
 use crate::command::is_revision;
 use crate::deviation::{Deviation, Why, deviations, not_checked, unlisted};
-use crate::field::text_at;
+use crate::field::{message_at, text_at};
 use crate::row::{FleetKind, State, row};
-use crate::text::{MESSAGE, SHORT, plain};
+use crate::text::{SHORT, plain};
 use crate::tree::Node;
 use mainstay_api::names;
 use mainstay_object::Key;
@@ -102,7 +102,7 @@ fn immutable(live: &Value) -> Vec<Immutable> {
     let failures = live.pointer("/status/failures").and_then(Value::as_array).into_iter().flatten();
     let refused = failures.filter(|one| text_at(one, "/reason", SHORT) == "Immutable");
     let with_fields = |one: &Value| {
-        let (object, message) = (text_at(one, "/object", SHORT), text_at(one, "/message", MESSAGE));
+        let (object, message) = (text_at(one, "/object", SHORT), message_at(one, "/message"));
         let annotation = format!("{}: {}", names::REPLACE, names::ENABLED);
         let kind = key_of(&object).map(|key| kind_of(&key));
         let mut fields = Vec::new();

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use super::{Error, Exit, object_name::ObjectArguments, output, syncs, trace::origin};
 use mainstay_api::{GitSync, git_sync::UNKNOWN, ignore::IgnoreRule, overlay::PatchTarget};
 use mainstay_engine::managed::{IgnoreRules, Ignored};
-use mainstay_object::{Key, Object, Place, Pointer, hide_logins, printable};
+use mainstay_object::{Key, Object, Place, Pointer, has_login, hide_logins, printable};
 
 /// A changed field.
 #[derive(Debug)]
@@ -56,7 +56,8 @@ pub(super) async fn run(arguments: &ObjectArguments) -> Result<Exit, Error> {
     Ok(if changes.is_empty() { Exit::Fine } else { Exit::Differs })
 }
 
-/// Returns the observed changes of an object, each field once, the latest first.
+/// Returns the observed changes of an object, each field once, the latest first. Fields with a hidden login may differ
+/// although their paths are equal, so each of them stays.
 fn changes(sync: &GitSync, key: &Key) -> Vec<Change> {
     let (status, object) = (sync.status.clone().unwrap_or_default(), key.to_string());
     let by = |who: &str| if who == UNKNOWN { String::new() } else { format!("changed by {who}, ") };
@@ -72,7 +73,7 @@ fn changes(sync: &GitSync, key: &Key) -> Vec<Change> {
     });
     let mut all: Vec<Change> = Vec::new();
     for change in drifted.chain(reverts) {
-        if all.iter().all(|known| known.field != change.field) {
+        if has_login(&change.field) || all.iter().all(|known| known.field != change.field) {
             all.push(change);
         }
     }
@@ -183,6 +184,19 @@ mod tests {
         let paths = json!(["/spec/replicas", "/metadata/annotations/a.b~1c"]);
         check(json!({ "status": status() }), live(), json!({ "paths": paths, "target": target }), &notes);
         check(json!({}), live(), Value::Null, &[]);
+    }
+
+    #[test]
+    fn fields_whose_logins_are_hidden_are_not_merged_and_get_no_rule() {
+        let field = r#"spec.mirrors[url="https://(hidden)@h"].name"#;
+        let mut status = status();
+        status["drifted"] = json!([]);
+        status["lastReverts"][0]["fields"] = json!([field, field]);
+        status["lastReverts"].as_array_mut().unwrap().truncate(1);
+        let note = format!(
+            "{field}: changed by kubectl, reverted at 2030-01-01T00:00:00Z; its name is not shown, because it contains a login"
+        );
+        check(json!({ "status": status }), live(), Value::Null, &[note.as_str(), note.as_str()]);
     }
 
     #[test]

@@ -61,7 +61,7 @@ pub use digest::{Digest, ParseDigestError};
 pub use ended::{Ended, can_end, ended};
 pub use health::{Health, health, health_of, is_established, is_event_subscriber, unsettled};
 pub use key::{Identity, Key, Names, split_api_version};
-pub use logins::{hide_changed_logins, hide_logins, hide_logins_in};
+pub use logins::{has_login, hide_changed_logins, hide_logins, hide_logins_in};
 pub use mask::Mask;
 pub use order::{Stage, prune_order, stage};
 pub use owner::{NamespacedName, Owner};

@@ -12,7 +12,7 @@ use std::collections::BTreeSet;
 
 use serde_json::{Map, Value};
 
-use super::logins::{hide_changed_logins, hide_logins, hide_logins_in};
+use super::logins::{add_field, hide_changed_logins, hide_logins, hide_logins_in};
 
 /// The annotation with the copy of the object that `kubectl apply` keeps.
 const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
@@ -73,16 +73,15 @@ impl Mask<'_> {
     ) -> Pair {
         let keys: BTreeSet<&str> =
             [before, after].into_iter().flatten().flat_map(Map::keys).map(String::as_str).collect();
-        let (mut left, mut right) = (Map::new(), Map::new());
+        let (mut left, mut right) = (before.map(|_| Map::new()), after.map(|_| Map::new()));
         for key in keys {
             path.push(key);
             let of = |map: Option<&'v Map<String, Value>>| map.and_then(|map| map.get(key));
             let (one, other) = self.pair(path, of(before), of(after));
             path.pop();
-            left.extend(one.map(|value| (key.to_owned(), value)));
-            right.extend(other.map(|value| (key.to_owned(), value)));
+            add_field(key, (left.as_mut(), one), (right.as_mut(), other));
         }
-        (before.map(|_| Value::Object(left)), after.map(|_| Value::Object(right)))
+        (left.map(Value::Object), right.map(Value::Object))
     }
 
     fn lists<'v>(
@@ -209,6 +208,18 @@ mod tests {
         let mask = Mask { is_confidential: false, secrets: &[] };
         assert_eq!(mask.apply(Some(&of("u:one")), None).0.unwrap()["a"], "https://(hidden)@host");
         assert_eq!(mask.text("no https://u:p@host"), "no https://(hidden)@host");
+    }
+
+    #[test]
+    fn logins_in_keys_are_hidden_and_their_change_is_visible() {
+        let of = |login: &str| json!({format!("https://{login}@host"): 1, "https://u:p@host/b": 2});
+        let (before, after) = check(false, of("u:one"), of("u:two"));
+        assert_eq!(before, json!({"https://(hidden-before)@host": 1, "https://(hidden)@host/b": 2}));
+        assert_eq!(after, json!({"https://(hidden-after)@host": 1, "https://(hidden)@host/b": 2}));
+        let mask = Mask { is_confidential: false, secrets: &[] };
+        let (before, after) = mask.apply(Some(&of("u:one")), None);
+        assert_eq!(before, Some(json!({"https://(hidden)@host": 1, "https://(hidden)@host/b": 2})));
+        assert_eq!(after, None);
     }
 
     #[test]

@@ -2,6 +2,7 @@
 //!
 //! Invariant: of a text about a Secret, only names of unknown fields are passed on. From other texts, each value that
 //! [may be secret](super::confidential) is removed, and at most [`MAX_SHOWN`] bytes remain, in one line.
+//! Invariant: no login of a URL remains.
 //! Invariant: the message of an admission webhook or policy is withheld, because it may contain values of the object in
 //! any form. The name of the webhook or policy is passed on. Messages of Mainstay's own webhooks are passed on;
 //! conditions contain the same messages.
@@ -9,6 +10,7 @@
 use super::Key;
 use super::confidential::may_be_secret;
 use super::is_unprintable;
+use super::logins::{has_login, hide_logins};
 
 /// Maximum bytes of a server's message that remain.
 const MAX_SHOWN: usize = 512;
@@ -98,9 +100,10 @@ fn is_own(key: &Key, who: &str) -> bool {
     &*key.group == OWN_GROUP && OWN_WEBHOOKS.iter().any(|name| who.ends_with(name))
 }
 
-/// Returns the text in one line, shortened.
+/// Returns the text in one line, shortened and without the logins of URLs.
 fn line(text: &str) -> String {
-    let line: String = text.chars().map(|c| if is_unprintable(c) { ' ' } else { c }).collect();
+    // A login is hidden before the text is cut, because the cut could be within the login.
+    let line: String = hide_logins(text).chars().map(|c| if is_unprintable(c) { ' ' } else { c }).collect();
     let short = truncated(&line, MAX_SHOWN - CUT.len());
     if short.len() < line.len() { format!("{short}{CUT}") } else { line }
 }
@@ -139,7 +142,7 @@ fn go_value<'v>(key: &Key, path: &str, value: &'v str) -> &'v str {
 fn shown<'v>(key: &Key, path: &str, value: &'v str) -> &'v str {
     let is_secret_kind = key.kind.to_ascii_lowercase().contains("secret");
     let is_of_go = value.contains('{') && !value.starts_with(['{', '[', '"']);
-    if is_secret_kind || is_of_go || may_be_secret(path, value) { CUT } else { value }
+    if is_secret_kind || is_of_go || may_be_secret(path, value) || has_login(value) { CUT } else { value }
 }
 
 /// Returns the unknown fields of a Secret, if the message has no other errors. Field names are not confidential.
@@ -316,6 +319,25 @@ mod tests {
         assert_eq!(field("spec.name"), "Invalid value: \"hunter2\": no");
         let sealed = Key::new("x", "SopsSecret", None, "b");
         assert!(!redact_server_text(&sealed, "spec.a: Invalid value: \"hunter2\": no").contains("hunter2"));
+    }
+
+    #[test]
+    fn a_login_of_a_url_is_hidden_also_if_the_text_is_cut() {
+        for (text, expected) in [
+            (
+                "spec.url: Forbidden: https://u:hunter2@h is unknown",
+                "spec.url: Forbidden: https://(hidden)@h is unknown",
+            ),
+            ("spec.url: Invalid value: \"https:u:pa hunter2@h\": no", "spec.url: Invalid value: …: no"),
+            (
+                "failed to create typed patch object (a/b; x/v1, Kind=Job): .spec.m[url=\"https://u:hunter2@h\"].x: field not declared in schema",
+                "spec.m[url=\"https://(hidden)@h\"].x: field not declared in schema",
+            ),
+        ] {
+            assert_eq!(shown(text), expected, "{text}");
+        }
+        let cut = shown(&format!("see https://u:hunter2{}@h", "x".repeat(2 * MAX_SHOWN)));
+        assert_eq!(cut, "see https://(hidden)@h");
     }
 
     #[test]

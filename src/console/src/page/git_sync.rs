@@ -13,13 +13,13 @@ use crate::action::offered;
 use crate::address;
 use crate::command::Holder;
 use crate::edits::{Edit, End, Field};
-use crate::field::{text_at, time_at};
+use crate::field::{message_at, text_at, time_at};
 use crate::history::history as moments;
 use crate::lookup::Lookup;
 use crate::objects_cluster::ObjectsCluster;
 use crate::row::{FleetKind, State, conditions_of};
 use crate::shown::EventRow;
-use crate::text::{MESSAGE, SHORT, plain, short_id};
+use crate::text::{SHORT, plain, short_id};
 use crate::tree::{DEVIATING, Mark, Node, Tree, TreeFilter, count, kinds};
 use crate::window::windows as windows_of;
 use mainstay_object::{Key, counted};
@@ -196,7 +196,7 @@ fn problems(page: &GitSyncPage<'_>) -> Markup {
     let list = |name: &str| -> Vec<&Value> {
         live.pointer(&format!("/status/{name}")).and_then(Value::as_array).into_iter().flatten().take(MOST).collect()
     };
-    let text = |one: &Value, field: &str| text_at(one, &format!("/{field}"), MESSAGE);
+    let text = |one: &Value, field: &str| message_at(one, &format!("/{field}"));
     let held: Vec<String> = list("held").into_iter().filter_map(Value::as_str).map(|one| plain(one, SHORT)).collect();
     let (frozen, cluster) = (live.pointer("/status/frozen"), ObjectsCluster::of(live));
     let attempted = text_at(live, "/status/attemptedCommit", SHORT);

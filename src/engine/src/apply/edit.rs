@@ -23,8 +23,10 @@ const SHOWN_CHANGES: usize = 10;
 const SHOWN_FIELDS: usize = 20;
 
 pub(super) struct Edit {
-    /// The first changed fields.
+    /// The first changed fields, as they are shown.
     pub(super) fields: Vec<String>,
+    /// The whole paths of these fields, in the same order. The first ones are those of the changes.
+    paths: Vec<String>,
     /// The first changed values.
     pub(super) changes: Vec<Change>,
     /// The field manager that wrote the fields.
@@ -49,7 +51,13 @@ impl Edit {
             .take(SHOWN_CHANGES)
             .map(|d| Change { field: shown_field(is_confidential, &d.path), found: d.found, restored: d.restored })
             .collect();
-        Self { fields: few(shown_fields(desired, fields)), changes, who }
+        Self { changes, ..Self::of_fields(desired, fields, who) }
+    }
+
+    /// Describes changed fields whose values are unknown.
+    pub(super) fn of_fields(desired: &Desired, paths: Vec<String>, who: String) -> Self {
+        let paths = few(paths);
+        Self { fields: shown_fields(desired, paths.clone()), paths, changes: Vec::new(), who }
     }
 
     /// Returns the message of a revert; `latency` is the time since the edit.
@@ -72,7 +80,9 @@ impl Edit {
 
     /// Returns the drift for the store.
     pub(super) fn differing(&self) -> Differing {
-        Differing { fields: self.fields.clone(), changes: self.status_changes(), who: self.who.clone() }
+        let changes = self.status_changes().into_iter().zip(&self.paths);
+        let changes = changes.map(|(change, path)| git_sync::Change { field: path.clone(), ..change }).collect();
+        Differing { fields: self.paths.clone(), changes, who: self.who.clone() }
     }
 
     fn status_changes(&self) -> Vec<git_sync::Change> {
@@ -137,10 +147,12 @@ mod tests {
     #[test]
     fn an_edit_shows_no_login_of_a_url() {
         let path = r#"spec.mirrors[url="https://u:hunter2@h"].name"#.to_owned();
-        let difference = Difference { path, found: "1".to_owned(), restored: "2".to_owned(), who: None };
+        let difference = Difference { path: path.clone(), found: "1".to_owned(), restored: "2".to_owned(), who: None };
         let edit = Edit::of(&desired(), Some(vec![difference]), None);
         let shown = r#"spec.mirrors[url="https://(hidden)@h"].name"#;
         assert_eq!((&*edit.fields, &*edit.changes[0].field), (&[shown.to_owned()][..], shown));
+        let differing = edit.differing();
+        assert_eq!((&*differing.fields[0], &*differing.changes[0].field), (&*path, &*path));
     }
 
     #[test]

@@ -28,7 +28,7 @@ use crate::notification::Message;
 use mainstay_api::git_sync::{AllowedBy, Replacement, UNKNOWN};
 use mainstay_api::names::MANAGER;
 use mainstay_cluster::{Apply, Error, Persistence, Removal, Terminating};
-use mainstay_object::{Owner, printable};
+use mainstay_object::{Owner, hide_logins, printable};
 
 /// Maximum number of fields in the status of a replacement.
 const SHOWN: usize = 10;
@@ -213,10 +213,10 @@ impl Writer {
     ) {
         let key = &desired.key;
         let causes = refused.refusal().into_iter().flat_map(|refusal| &refusal.causes);
-        let mut fields = causes.map(|cause| printable(&cause.field).into_owned()).collect::<Vec<_>>();
-        fields.retain(|field| !field.is_empty());
+        let mut fields = causes.map(|cause| &*cause.field).filter(|field| !field.is_empty()).collect::<Vec<_>>();
         fields.dedup();
-        let fields = few(fields);
+        let shown = |field: &str| printable(&hide_logins(field)).into_owned();
+        let fields = few(fields.into_iter().map(shown).collect());
         self.store().record_replacement(
             owner,
             Replacement {

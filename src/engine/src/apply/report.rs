@@ -6,7 +6,7 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use super::Writer;
-use super::edit::{Edit, few, shown_fields};
+use super::edit::Edit;
 use crate::managed::desired::{Desired, without_replicas, yield_to_people};
 use crate::managed::pending::{Seen, Sight};
 use crate::managed::revert_backoff::Shift;
@@ -90,8 +90,7 @@ impl Writer {
             return None;
         }
         let over = collision::known(body, live, &self.now().to_string()).and_then(|found| found.who);
-        let fields = few(shown_fields(desired, fields));
-        Some(Edit { fields, changes: Vec::new(), who: over.unwrap_or_else(|| UNKNOWN.to_owned()) })
+        Some(Edit::of_fields(desired, fields, over.unwrap_or_else(|| UNKNOWN.to_owned())))
     }
 
     /// Whether an object that had to be read has drift to report.

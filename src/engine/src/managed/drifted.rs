@@ -60,20 +60,12 @@ impl Managed {
         next_attempt: Option<Timestamp>,
         now: Timestamp,
     ) {
-        let Differing { fields, changes, who } = differing.bounded();
         let since = self.drift().map_or(Time(now), |shown| shown.since.clone());
-        let shown = Drifted {
-            object: self.desired.key.to_string(),
-            fields,
-            changes,
-            who,
-            since,
-            reason,
-            next_attempt: next_attempt.map(Time),
-        };
+        let (mut shown, paths) = differing.bounded().shown(&self.desired, reason, since);
+        shown.next_attempt = next_attempt.map(Time);
         let version = live.map(resource_version).unwrap_or_default().into();
         let digest = live.and_then(|live| self.digest_of(live));
-        let drift = RemainingDrift { shown, digest, version, known_by: None, is_answered: false };
+        let drift = RemainingDrift { shown, paths, digest, version, known_by: None, is_answered: false };
         self.drift = Some(Box::new(drift));
     }
 

@@ -469,6 +469,12 @@ mod tests {
         assert_eq!(found, r#"[{"url":"https://(hidden-before)@h"}]"#);
         assert_eq!(restored, r#"[{"url":"https://(hidden-after)@h"}]"#);
         assert_eq!(quoted_pair(None, Some(&json!(1))), ("absent".to_owned(), "1".to_owned()));
+        let key = |login: &str| json!({format!("https://{login}@h"): "1"});
+        let (found, restored) = quoted_pair(Some(&key("u:hunter2")), Some(&key("u:pa hunter2")));
+        assert_eq!(found, r#"{"https://(hidden-before)@h":"1"}"#);
+        assert_eq!(restored, r#"{"https://(hidden-after)@h":"1"}"#);
+        let long = key(&"x".repeat(2 * LONGEST_VALUE));
+        assert_eq!(quoted_pair(Some(&long), None).0, r#"{"https://(hidden)@h":"1"}"#);
     }
 
     #[test]

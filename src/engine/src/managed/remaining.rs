@@ -5,13 +5,14 @@
 //!
 //! Invariant: values of Secrets and of confidential objects are omitted. Others are limited to [`LONGEST_CHANGES`].
 
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use serde_json::Value;
 
 use super::autoscaler::Autoscaler;
 use super::desired::{Desired, without_replicas};
 use super::lost_fields::lost_fields;
 use super::projection::Difference;
-use mainstay_api::git_sync::{Change, Drifted, UNKNOWN, WHOLE_OBJECT};
+use mainstay_api::git_sync::{Change, DriftReason, Drifted, UNKNOWN, WHOLE_OBJECT};
 use mainstay_object::{Digest, hide_logins, without_item_names};
 
 /// Maximum number of reported fields of an object.
@@ -24,6 +25,8 @@ const LONGEST_CHANGES: usize = 2 << 10;
 pub(crate) struct RemainingDrift {
     /// The drift in the form of a status.
     pub(crate) shown: Drifted,
+    /// The whole paths of the shown changes, because two shown paths may differ only in a hidden login.
+    pub(super) paths: Vec<String>,
     /// Digest of Mainstay's fields in the live object.
     pub(super) digest: Option<Digest>,
     /// The resource version of the live object; empty if unknown.
@@ -37,6 +40,8 @@ pub(crate) struct RemainingDrift {
 }
 
 /// The differences of an object.
+///
+/// Invariant: paths of fields are whole. Logins and names of items are hidden when the paths are shown.
 #[derive(Clone, Debug)]
 pub(crate) struct Differing {
     pub(crate) fields: Vec<String>,
@@ -64,11 +69,27 @@ impl Differing {
         let differences = lost_fields(&body, live);
         let who = differences.iter().find_map(|difference| difference.who.clone());
         let is_confidential = desired.object.is_confidential();
-        let fields = differences.iter().map(|difference| shown_field(is_confidential, &difference.path)).collect();
+        let fields = differences.iter().map(|difference| difference.path.clone()).collect();
         let changes = differences.into_iter().filter(|_| !is_confidential);
-        let change =
-            |d: Difference| Change { field: shown_field(false, &d.path), found: d.found, restored: d.restored };
+        let change = |d: Difference| Change { field: d.path, found: d.found, restored: d.restored };
         Self { fields, changes: changes.map(change).collect(), who: who.unwrap_or_else(|| UNKNOWN.to_owned()) }
+    }
+
+    /// Returns the drift of an object in the form of a status, with the whole paths of its changes.
+    pub(super) fn shown(self, desired: &Desired, reason: DriftReason, since: Time) -> (Drifted, Vec<String>) {
+        let is_confidential = desired.object.is_confidential();
+        let paths = self.changes.iter().map(|change| change.field.clone()).collect();
+        let change = |change: Change| Change { field: shown_field(is_confidential, &change.field), ..change };
+        let shown = Drifted {
+            object: desired.key.to_string(),
+            fields: self.fields.iter().map(|field| shown_field(is_confidential, field)).collect(),
+            changes: self.changes.into_iter().map(change).collect(),
+            who: self.who,
+            since,
+            reason,
+            next_attempt: None,
+        };
+        (shown, paths)
     }
 
     /// Truncates the differences to the stored size.
@@ -99,13 +120,15 @@ impl RemainingDrift {
     /// Returns the drift from the status of an earlier agent. It is valid until the object is seen.
     pub(crate) fn recalled(mut shown: Drifted) -> Self {
         shown.next_attempt = None;
-        Self { shown, digest: None, version: Box::default(), known_by: None, is_answered: true }
+        let paths = Vec::new();
+        Self { shown, paths, digest: None, version: Box::default(), known_by: None, is_answered: true }
     }
 
     /// Updates the values of the fields that are known to differ.
     pub(super) fn update_values(&mut self, seen: Differing) {
         for change in seen.changes {
-            let known = self.shown.changes.iter_mut().find(|known| known.field == change.field);
+            let known = self.shown.changes.iter_mut().zip(&self.paths).find(|(_, path)| **path == change.field);
+            let known = known.map(|(known, _)| known);
             if let Some(known) = known.filter(|known| known.found != change.found) {
                 known.found = change.found;
                 self.is_answered = false;
@@ -155,9 +178,35 @@ mod tests {
         let document = serde_json::json!({
             "apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a", "annotations": {url: url}},
         });
-        let seen = Differing::of(&desired_of(kind, &document), &serde_json::json!({"metadata": {"name": "a"}}), None);
-        let text = format!("{seen:?}");
+        let desired = desired_of(kind, &document);
+        let seen = Differing::of(&desired, &serde_json::json!({"metadata": {"name": "a"}}), None);
+        let (shown, paths) = seen.shown(&desired, DriftReason::Report, Time(jiff::Timestamp::UNIX_EPOCH));
+        let text = format!("{shown:?}");
         assert!(text.contains("metadata.annotations[https://(hidden)@h/x]") && !text.contains("hunter2"), "{text}");
+        assert_eq!(paths, [format!("metadata.annotations[{url}]")]);
+    }
+
+    #[test]
+    fn a_new_value_updates_the_field_with_the_same_login() {
+        let change = |login: &str, found: &str| Change {
+            field: format!("spec.mirrors[url=\"https://{login}@h\"].name"),
+            found: found.to_owned(),
+            restored: "a".to_owned(),
+        };
+        let differing = |changes: Vec<Change>| Differing {
+            fields: changes.iter().map(|change| change.field.clone()).collect(),
+            changes,
+            who: "kubectl".to_owned(),
+        };
+        let known = differing(vec![change("u:one", "b"), change("u:two", "c")]);
+        let since = Time(jiff::Timestamp::UNIX_EPOCH);
+        let (shown, paths) = known.shown(&crate::managed::fixtures::desired(), DriftReason::Report, since);
+        let mut drift = RemainingDrift { paths, ..RemainingDrift::recalled(shown) };
+        drift.update_values(differing(vec![change("u:two", "d")]));
+        let shown = drift.shown.changes.iter().map(|change| (&*change.field, &*change.found)).collect::<Vec<_>>();
+        let path = r#"spec.mirrors[url="https://(hidden)@h"].name"#;
+        assert_eq!(shown, [(path, "b"), (path, "d")]);
+        assert!(!drift.is_answered);
     }
 
     #[test]

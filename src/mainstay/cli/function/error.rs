@@ -43,7 +43,7 @@ pub(in crate::cli) enum Error {
     Text(#[source] serde_json::Error),
     #[error("nothing was changed: {what} is managed by the GitSync {sync}, which would revert it")]
     Managed { what: String, sync: String },
-    #[error("other field managers own some fields of {what}:\n{}", .fields.iter().map(|one| format!("  {}: {}", one.field, one.manager)).collect::<Vec<_>>().join("\n"))]
+    #[error("other field managers own some fields of {what}:\n{}", .fields.iter().map(|one| format!("  {}: {}", mainstay_object::hide_logins(&one.field), one.manager)).collect::<Vec<_>>().join("\n"))]
     Conflict { what: String, fields: Vec<FieldConflict> },
     #[error("nothing was changed: {} cannot be applied here:\n{}", path.display(), .missing.iter().map(|one| format!("  {one}")).collect::<Vec<_>>().join("\n"))]
     NotServed { path: PathBuf, missing: Vec<String> },

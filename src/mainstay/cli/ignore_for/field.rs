@@ -39,6 +39,9 @@ pub(super) fn pointer(field: &str, live: Option<&Value>) -> Result<Pointer, Stri
     if parts.iter().any(|part| matches!(part, Part::Field(name) if name == "…")) {
         return Err("its name is not shown, because it may contain values of a Secret".to_owned());
     }
+    if parts.iter().any(has_login) {
+        return Err("its name is not shown, because it contains a login".to_owned());
+    }
     let ours = live.and_then(|live| applied_by(live, MANAGER));
     let tokens = tokens(&parts, live, ours);
     tokens
@@ -66,6 +69,16 @@ fn tokens(parts: &[Part], live: Option<&Value>, ours: Option<&Fields>) -> Option
         }
     }
     Some(tokens)
+}
+
+/// Returns whether a part contains the login of a URL, or the mark of one, with which the manifest has no such part.
+fn has_login(part: &Part) -> bool {
+    let is_in = |value: &Value| value.as_str().is_some_and(mainstay_object::has_login);
+    match part {
+        Part::Field(name) => mainstay_object::has_login(name),
+        Part::Item(keys) => keys.iter().any(|(name, value)| mainstay_object::has_login(name) || is_in(value)),
+        Part::Member(value) => is_in(value),
+    }
 }
 
 fn is(part: &Part, item: &Value) -> bool {
@@ -182,6 +195,11 @@ mod tests {
             ("data[a/b=c]", "/data/a~1b=c"),
             ("spec.containers[name=\"gone\"].image", "its position in the manifest is unknown"),
             ("data[…]", "its name is not shown"),
+            ("spec.mirrors[https://(hidden)@h]", "its name is not shown, because it contains a login"),
+            ("spec.mirrors[https://u:hunter2@h].a", "its name is not shown, because it contains a login"),
+            ("spec.mirrors[url=\"https://(hidden-after)@h\"].a", "its name is not shown, because it contains a login"),
+            ("metadata.finalizers[=\"https://u:hunter2@h\"]", "its name is not shown, because it contains a login"),
+            ("metadata.annotations[https://h/a]", "/metadata/annotations/https:~1~1h~1a"),
             ("(object)", "it is not a field"),
             ("metadata.managedFields", "it is not a field"),
             ("spec.containers (order)", "the order of a list"),
