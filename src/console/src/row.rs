@@ -288,7 +288,7 @@ fn served<'c>(kind: FleetKind, live: &Value, all: &'c [ConditionRow]) -> (State,
     let codes = ["/status/state", "/status/APIRuleStatus/code", "/status/virtualServiceStatus/code"];
     let has_failed = false_one.is_some() || codes.iter().any(|code| text(code).eq_ignore_ascii_case("error"));
     let descriptions = ["/status/APIRuleStatus/desc", "/status/virtualServiceStatus/desc", "/status/description"];
-    let description = descriptions.iter().map(|pointer| text(pointer)).find(|text| !text.is_empty());
+    let description = descriptions.iter().map(|pointer| message_at(live, pointer)).find(|text| !text.is_empty());
     let with_description = |why: String| match &description {
         Some(description) if has_failed && !why.contains(description.as_str()) => format!("{why}: {description}"),
         _ => why,
