@@ -149,7 +149,7 @@ impl JetStream {
         let found = match self.0.context.get_stream(names::ATTEMPTS).await {
             Ok(stream) => stream.cached_info().config.clone(),
             Err(error) if is_missing(&error) => {
-                self.0.context.create_or_update_stream(config(limits)).await?;
+                Box::pin(self.0.context.create_or_update_stream(config(limits))).await?;
                 return Ok(());
             }
             Err(error) => return Err(error.into()),
@@ -163,7 +163,8 @@ impl JetStream {
     /// Changes the settings of the stream. A stream that cannot be changed is used as it is, if it stores the numbers.
     async fn correct_attempts(&self, found: &Config, wanted: Config) -> Result<(), Unmade> {
         let is_usable = found.subjects == wanted.subjects;
-        let error: Unmade = match self.response(CORRECTION, self.0.context.create_or_update_stream(wanted)).await {
+        let correcting = Box::pin(self.0.context.create_or_update_stream(wanted));
+        let error: Unmade = match self.response(CORRECTION, correcting).await {
             Some(Ok(_)) => return Ok(()),
             Some(Err(error)) if is_passing(&error) && !has_no_peers(&error) => return Err(error.into()),
             Some(Err(error)) => error.into(),

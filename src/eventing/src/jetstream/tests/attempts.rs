@@ -205,6 +205,22 @@ async fn a_number_that_could_not_be_read_is_not_replaced() {
 }
 
 #[tokio::test]
+async fn the_stream_is_created_soon_after_an_election_that_was_too_long() {
+    let (server, client) = without_jetstream().await;
+    let store = server.jet_stream(64 << 20).await;
+    let mut streams = subscribe(&client, "$JS.API.STREAM.INFO.*").await;
+    let (subject, payload) = (names::attempts(&mine(), 1, 0), Bytes::from_static(b"1"));
+    let electing = [error(503, 10008)];
+    tokio::select! {
+        written = store.write_attempts(&subject, &payload, Patience::of(Duration::from_secs(1))) => {
+            written.unwrap_err();
+        }
+        () = answer_all(&client, &mut streams, &electing) => panic!("the server has ended"),
+    }
+    assert_eq!(store.0.counting.failure(Instant::now() + Duration::from_secs(10)), None);
+}
+
+#[tokio::test]
 async fn a_stream_that_cannot_get_its_replicas_is_used_as_it_is() {
     let (server, client) = without_jetstream().await;
     let limits = Limits { share: 64 << 20, replicas: 3 };

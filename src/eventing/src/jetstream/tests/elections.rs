@@ -40,7 +40,7 @@ pub(super) async fn answer(client: &Client, requests: &mut Requests, answers: &[
     ids
 }
 
-/// Answers all requests. The last answer is repeated, for requests that are sent again because an answer was late.
+/// Answers all requests. The last answer is repeated, for requests that are sent again because a response was late.
 pub(super) async fn answer_all(client: &Client, requests: &mut Requests, answers: &[Value]) {
     for number in 0.. {
         let Some(request) = requests.next().await else { return };
