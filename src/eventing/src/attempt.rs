@@ -68,7 +68,7 @@ async fn try_once(delivery: &Delivery, to: &Subscriber, one: &mut Taken, pauses:
         }
     };
     let Sent { outcome, answer } = send(delivery, to, target, &kept).await;
-    let attempts = one.attempts + 1;
+    let attempts = one.attempts.unwrap_or(0).saturating_add(1);
     let age = Timestamp::now().duration_since(kept.published);
     let age = Duration::try_from(age).unwrap_or_default();
     let next = next(&outcome, attempts, age, pauses, fastrand::f64());
@@ -84,7 +84,8 @@ async fn try_once(delivery: &Delivery, to: &Subscriber, one: &mut Taken, pauses:
         }
         Next::Again(wait) => {
             tracing::debug!(subscriber = %to.id, ?outcome, ?wait, "an event is delivered again later");
-            one.attempts = attempts;
+            // A number that is not known stays as it is in the store.
+            one.attempts = one.attempts.map(|_| attempts);
             delivery.store.tried(one, &to.id, *wait).await;
         }
         Next::Pause(_) => {

@@ -9,7 +9,7 @@ const LONGEST: Duration = Duration::from_secs(60);
 /// The relative jitter of a delay, in both directions.
 const JITTER: f64 = 0.1;
 /// Maximum number of deliveries of an event to one subscriber.
-const ATTEMPTS: u32 = 100;
+pub(super) const ATTEMPTS: u32 = 100;
 /// Maximum age of an event that is retried.
 const AGE: Duration = Duration::from_secs(24 * 3600);
 /// First and maximum delay while a subscriber is unreachable.

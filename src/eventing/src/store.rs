@@ -41,8 +41,8 @@ pub(super) enum Store {
 pub(super) struct Taken {
     /// Number of the event. Events with smaller numbers were published earlier.
     pub(super) number: u64,
-    /// Number of failed deliveries.
-    pub(super) attempts: u32,
+    /// Number of failed deliveries; `None` if it could not be read.
+    pub(super) attempts: Option<u32>,
     /// Size in bytes of an event that is in memory.
     pub(super) size: usize,
     /// The time at which the event was taken.
@@ -56,7 +56,7 @@ enum Place {
 }
 
 impl Taken {
-    fn new(number: u64, attempts: u32, size: usize, place: Place) -> Self {
+    fn new(number: u64, attempts: Option<u32>, size: usize, place: Place) -> Self {
         Self { number, attempts, size, since: Instant::now(), place }
     }
 
@@ -153,7 +153,7 @@ impl Source {
                 stored.mark_unchanged();
                 if let Some(next) = journal.after(of, *which, *last, 1).first() {
                     *last = next.number;
-                    return Taken::new(next.number, next.attempts, 0, Place::Log);
+                    return Taken::new(next.number, Some(next.attempts), 0, Place::Log);
                 }
                 if stored.changed().await.is_err() {
                     std::future::pending::<()>().await;
@@ -244,17 +244,21 @@ impl Store {
         }
     }
 
-    /// Records the number of failed deliveries of an event, which is delivered again after a delay.
+    /// Records the number of failed deliveries of an event, if it is known. The event is delivered again after a delay.
     pub(super) async fn tried(&self, taken: &Taken, to: &SubscriberId, wait: Duration) {
         match (self, &taken.place) {
             (Self::JetStream(store), Place::JetStream(held)) => {
-                if taken.attempts > 0 {
+                if let Some(attempts @ 1..) = taken.attempts {
                     let event = (taken.number, held.published);
-                    Box::pin(store.record_attempts(to, event, taken.attempts)).await;
+                    Box::pin(store.record_attempts(to, event, attempts)).await;
                 }
                 held.again(Some(wait)).await;
             }
-            (Self::Log { journal, .. }, Place::Log) => journal.tried(taken.number, to, taken.attempts).await,
+            (Self::Log { journal, .. }, Place::Log) => {
+                if let Some(attempts) = taken.attempts {
+                    journal.tried(taken.number, to, attempts).await;
+                }
+            }
             (Self::Log { .. }, Place::JetStream(_)) | (Self::JetStream(_), Place::Log) => {}
         }
     }

@@ -3,8 +3,9 @@
 //! The server counts how often it has sent a message to a process, also if that process ends before it asks the
 //! subscriber. So a stream has the number of failed deliveries of each event that is retried, for all processes.
 //!
-//! Invariant: a number that is lost or cannot be read is 0. So an event can be delivered more often, but is not given up
-//! before all of its deliveries have failed. Invariant: settings that an administrator of NATS has changed are kept.
+//! Invariant: a number that is lost or invalid is 0, and a number that could not be read is not replaced. So an event can
+//! be delivered more often, but is not given up before all of its deliveries have failed. Invariant: settings that an
+//! administrator of NATS has changed are kept.
 
 use std::time::Duration;
 
@@ -13,45 +14,50 @@ use bytes::Bytes;
 use jiff::Timestamp;
 use tokio::time::{Instant, timeout};
 
+use super::super::retry;
 use super::super::subscriber::SubscriberId;
-use super::election::{Patience, has_no_stream};
+use super::counting::Uncreated;
+use super::election::{NoResponse, Patience, has_no_peers, has_no_stream, is_passing};
 use super::names;
 use super::streams::{JetStream, Limits, Unmade, is_missing};
 use mainstay_object::failure::chain;
 
 /// Maximum time to read or store a number. The next event of the subscriber waits for it.
 const LIMIT: Duration = Duration::from_secs(4);
+/// Maximum time to correct an existing stream. Otherwise there would be no time to store a number.
+const CORRECTION: Duration = Duration::from_secs(1);
 /// Maximum age of a number. Deliveries of an event are given up after 24 hours.
 const AGE: Duration = Duration::from_secs(25 * 3600);
 /// Maximum size in bytes of all numbers. Beyond it, the oldest are removed.
 const SIZE: i64 = 32 << 20;
 
 impl JetStream {
-    /// Returns the number of failed deliveries of an event. After a failed read, it is 0 for some seconds.
-    pub(super) async fn attempts(&self, to: &SubscriberId, number: u64, published: Timestamp) -> u32 {
+    /// Returns the number of failed deliveries of an event; `None` if the read fails, and for some seconds afterwards.
+    pub(super) async fn attempts(&self, to: &SubscriberId, number: u64, published: Timestamp) -> Option<u32> {
         if !self.0.counting.is_readable(Instant::now().into_std()) {
-            return 0;
+            return None;
         }
         let subject = names::attempts(to, number, published.as_nanosecond());
         let read = self.repeat(Patience::of(LIMIT), || self.read_attempts(&subject)).await;
         let has_begun = self.0.counting.read(read.is_ok(), Instant::now().into_std());
-        read.unwrap_or_else(|error| {
-            let error = chain(&*error);
-            if has_begun {
-                tracing::warn!(
-                    stream = names::ATTEMPTS,
-                    %error,
-                    "failed deliveries cannot be read from NATS: events can be delivered more than 100 times; check that the \
-                     stream has a leader"
-                );
-            } else {
-                tracing::debug!(subscriber = %to, %error, "the failed deliveries of an event are not known");
-            }
-            0
-        })
+        let error = match read {
+            Ok(attempts) => return Some(attempts),
+            Err(error) => chain(&*error),
+        };
+        if has_begun {
+            tracing::warn!(
+                stream = names::ATTEMPTS,
+                %error,
+                "failed deliveries cannot be read from NATS: events can be delivered more than 100 times; check that the \
+                 stream has a leader, and that the account of NATS permits requests to it"
+            );
+        } else {
+            tracing::debug!(subscriber = %to, %error, "the failed deliveries of an event are not known");
+        }
+        None
     }
 
-    async fn read_attempts(&self, subject: &str) -> Result<u32, Unmade> {
+    pub(super) async fn read_attempts(&self, subject: &str) -> Result<u32, Unmade> {
         let stream = self.0.context.get_stream_no_info(names::ATTEMPTS).await?;
         match stream.get_last_raw_message_by_subject(subject).await {
             Ok(message) => Ok(parse(&message.payload)),
@@ -60,17 +66,21 @@ impl JetStream {
         }
     }
 
-    /// Stores the number of failed deliveries of an event, before the server may send the event again.
+    /// Stores the number of failed deliveries of an event, before the server may send the event again. Stores none for some
+    /// seconds after a failed write.
     pub(crate) async fn record_attempts(
         &self,
         to: &SubscriberId,
         (number, published): (u64, Timestamp),
         attempts: u32,
     ) {
+        if !self.0.counting.is_writable(Instant::now().into_std()) {
+            return;
+        }
         let subject = names::attempts(to, number, published.as_nanosecond());
         let payload = Bytes::from(attempts.to_string());
-        let stored = self.write_attempts(&subject, &payload).await;
-        let has_begun = self.0.counting.stored(stored.is_ok());
+        let stored = self.write_attempts(&subject, &payload, Patience::of(LIMIT)).await;
+        let has_begun = self.0.counting.stored(stored.is_ok(), Instant::now().into_std());
         let Err(error) = stored else { return };
         let error = chain(&*error);
         if has_begun {
@@ -78,15 +88,19 @@ impl JetStream {
                 stream = names::ATTEMPTS,
                 %error,
                 "failed deliveries are not counted on NATS: events can be delivered more than 100 times; check that the \
-                 account of NATS permits this stream, with 32 MiB for each replica"
+                 account of NATS permits this stream, with 32 MiB for each replica, and messages to its subjects"
             );
         } else {
             tracing::debug!(subscriber = %to, %error, "a failed delivery is not counted");
         }
     }
 
-    async fn write_attempts(&self, subject: &str, payload: &Bytes) -> Result<(), Unmade> {
-        let mut patience = Patience::of(LIMIT);
+    pub(super) async fn write_attempts(
+        &self,
+        subject: &str,
+        payload: &Bytes,
+        mut patience: Patience,
+    ) -> Result<(), Unmade> {
         loop {
             self.create_attempts(patience).await?;
             match self.repeat(patience, || self.put_attempts(subject, payload)).await {
@@ -124,20 +138,48 @@ impl JetStream {
         }
         let limits = self.0.limits.ok_or("the limits of the stream are not known")?;
         let created = self.repeat(patience, || self.ensure_attempts(limits)).await;
-        let result = created.as_ref().copied().map_err(|error| chain(&**error));
+        let uncreated = |error: &Unmade| Uncreated { why: chain(&**error), passes: is_passing(&**error) };
+        let result = created.as_ref().copied().map_err(uncreated);
         counting.created(result, Instant::now().into_std());
         created
     }
 
     /// Creates the stream, or changes what the numbers need.
     async fn ensure_attempts(&self, limits: Limits) -> Result<(), Unmade> {
-        let wanted = match self.0.context.get_stream(names::ATTEMPTS).await {
-            Ok(stream) => corrected(&stream.cached_info().config, limits),
-            Err(error) if is_missing(&error) => Some(config(limits)),
+        let found = match self.0.context.get_stream(names::ATTEMPTS).await {
+            Ok(stream) => stream.cached_info().config.clone(),
+            Err(error) if is_missing(&error) => {
+                Box::pin(self.0.context.create_or_update_stream(config(limits))).await?;
+                return Ok(());
+            }
             Err(error) => return Err(error.into()),
         };
-        if let Some(wanted) = wanted {
-            self.0.context.create_or_update_stream(wanted).await?;
+        match corrected(&found, limits) {
+            Some(wanted) => self.correct_attempts(&found, wanted).await,
+            None => Ok(()),
+        }
+    }
+
+    /// Changes the settings of the stream. A stream that cannot be changed is used as it is, if it stores the numbers.
+    async fn correct_attempts(&self, found: &Config, wanted: Config) -> Result<(), Unmade> {
+        let is_usable = found.subjects == wanted.subjects;
+        let correcting = Box::pin(self.0.context.create_or_update_stream(wanted));
+        let error: Unmade = match self.response(CORRECTION, correcting).await {
+            Some(Ok(_)) => return Ok(()),
+            Some(Err(error)) if is_passing(&error) && !has_no_peers(&error) => return Err(error.into()),
+            Some(Err(error)) => error.into(),
+            None => NoResponse.into(),
+        };
+        if !is_usable {
+            return Err(error);
+        }
+        if self.0.counting.uncorrected() {
+            tracing::warn!(
+                stream = names::ATTEMPTS,
+                error = chain(&*error),
+                "the replicas or limits of the stream of failed deliveries cannot be corrected: it is used as it is; check \
+                 that NATS has as many servers as --nats-replicas, and that the account permits updates of the stream"
+            );
         }
         Ok(())
     }
@@ -167,8 +209,10 @@ fn has_no_number(kind: &LastRawMessageErrorKind) -> bool {
     }
 }
 
+/// Returns a stored number. A number that Mainstay does not store is 0.
 fn parse(payload: &[u8]) -> u32 {
-    std::str::from_utf8(payload).ok().and_then(|text| text.parse().ok()).unwrap_or(0)
+    let number: Option<u32> = std::str::from_utf8(payload).ok().and_then(|text| text.parse().ok());
+    number.filter(|number| *number <= retry::ATTEMPTS).unwrap_or(0)
 }
 
 /// Returns the configuration of the stream with the settings that the numbers need, or `None` if it has them. An
@@ -212,8 +256,9 @@ mod tests {
     const LIMITS: Limits = Limits { share: 64 << 20, replicas: 3 };
 
     #[test]
-    fn a_number_that_cannot_be_read_is_zero() {
-        for (payload, expected) in [("7", 7), ("", 0), ("-1", 0), ("many", 0), ("99999999999", 0)] {
+    fn an_invalid_number_is_zero() {
+        let invalid = ["", "-1", "many", "101", "4294967295", "99999999999"].map(|payload| (payload, 0));
+        for (payload, expected) in [("7", 7), ("100", 100)].into_iter().chain(invalid) {
             assert_eq!(parse(payload.as_bytes()), expected, "{payload}");
         }
         assert_eq!(parse(&[0xff]), 0);

@@ -1,15 +1,15 @@
 //! The state of the stream with the numbers of failed deliveries, as a process knows it: whether it exists, and
 //! whether it fails.
 //!
-//! Deliveries wait for the numbers. So after a failure, no request is sent for a while.
+//! Deliveries wait for the numbers. So after a failure, no request of its kind is sent for a while.
 
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
-/// Time after a failed read for which no number is read.
-const UNREAD: Duration = Duration::from_secs(10);
-/// Time after a failed creation of the stream for which it is not created.
+/// Time after a failed read for which no number is read, and after a failed write for which none is stored.
+const PAUSE: Duration = Duration::from_secs(10);
+/// Time after a failed creation of the stream for which it is not created, unless the error passes.
 const UNCREATED: Duration = Duration::from_secs(60);
 
 /// The state of the stream, for all subscribers of a process.
@@ -28,9 +28,21 @@ struct State {
     uncreated: Option<(Instant, String)>,
     /// The end of the time after a failed read.
     unread: Option<Instant>,
+    /// The end of the time after a failed write.
+    unwritten: Option<Instant>,
     /// Whether the last read has failed, and whether the last number was not stored.
     is_unreadable: bool,
     is_failing: bool,
+    /// Whether the stream is used although its settings could not be corrected.
+    is_uncorrected: bool,
+}
+
+/// Why the stream could not be created.
+#[derive(Debug)]
+pub(super) struct Uncreated {
+    pub(super) why: String,
+    /// Whether the error ends with an election or with the return of a server.
+    pub(super) passes: bool,
 }
 
 impl Counting {
@@ -50,10 +62,18 @@ impl Counting {
     }
 
     /// Records a creation of the stream.
-    pub(super) fn created(&self, result: Result<(), String>, now: Instant) {
+    pub(super) fn created(&self, result: Result<(), Uncreated>, now: Instant) {
         let mut state = self.state.lock();
         state.exists = result.is_ok();
-        state.uncreated = result.err().map(|why| (now + UNCREATED, why));
+        state.uncreated = result.err().map(|Uncreated { why, passes }| {
+            let pause = if passes { PAUSE } else { UNCREATED };
+            (now + pause, why)
+        });
+    }
+
+    /// Records that the settings of the stream could not be corrected. Returns whether this is the first time.
+    pub(super) fn uncorrected(&self) -> bool {
+        !std::mem::replace(&mut self.state.lock().is_uncorrected, true)
     }
 
     /// Returns whether a number may be read.
@@ -64,14 +84,21 @@ impl Counting {
     /// Records a read. Returns whether reads begin to fail with it.
     pub(super) fn read(&self, has_succeeded: bool, now: Instant) -> bool {
         let mut state = self.state.lock();
-        state.unread = (!has_succeeded).then(|| now + UNREAD);
+        state.unread = (!has_succeeded).then(|| now + PAUSE);
         let failed = std::mem::replace(&mut state.is_unreadable, !has_succeeded);
         !has_succeeded && !failed
     }
 
+    /// Returns whether a number may be stored.
+    pub(super) fn is_writable(&self, now: Instant) -> bool {
+        self.state.lock().unwritten.is_none_or(|end| end <= now)
+    }
+
     /// Records whether a number was stored. Returns whether numbers begin to be lost with it.
-    pub(super) fn stored(&self, has_succeeded: bool) -> bool {
-        let failed = std::mem::replace(&mut self.state.lock().is_failing, !has_succeeded);
+    pub(super) fn stored(&self, has_succeeded: bool, now: Instant) -> bool {
+        let mut state = self.state.lock();
+        state.unwritten = (!has_succeeded).then(|| now + PAUSE);
+        let failed = std::mem::replace(&mut state.is_failing, !has_succeeded);
         !has_succeeded && !failed
     }
 }
@@ -92,10 +119,30 @@ mod tests {
     }
 
     #[test]
+    fn no_number_is_stored_for_ten_seconds_after_a_failed_write() {
+        let (counting, now) = (Counting::default(), Instant::now());
+        assert!(counting.is_writable(now));
+        counting.stored(false, now);
+        assert!(!counting.is_writable(now + Duration::from_secs(9)));
+        assert!(counting.is_writable(now + Duration::from_secs(10)));
+        assert!(counting.is_readable(now), "numbers are still read");
+        counting.stored(true, now);
+        assert!(counting.is_writable(now));
+    }
+
+    #[test]
+    fn a_stream_is_created_again_soon_after_an_error_that_passes() {
+        let (counting, now) = (Counting::default(), Instant::now());
+        counting.created(Err(Uncreated { why: "no leader".to_owned(), passes: true }), now);
+        assert_eq!(counting.failure(now + Duration::from_secs(9)).as_deref(), Some("no leader"));
+        assert_eq!(counting.failure(now + Duration::from_secs(10)), None);
+    }
+
+    #[test]
     fn a_stream_is_not_created_for_a_minute_after_a_failed_creation() {
         let (counting, now) = (Counting::default(), Instant::now());
         assert_eq!((counting.exists(), counting.failure(now)), (false, None));
-        counting.created(Err("no room".to_owned()), now);
+        counting.created(Err(Uncreated { why: "no room".to_owned(), passes: false }), now);
         assert_eq!(counting.failure(now + Duration::from_secs(59)).as_deref(), Some("no room"));
         assert_eq!(counting.failure(now + Duration::from_secs(60)), None);
         counting.created(Ok(()), now + Duration::from_secs(60));
@@ -106,9 +153,10 @@ mod tests {
     fn only_the_first_of_several_failures_is_reported() {
         let (counting, now) = (Counting::default(), Instant::now());
         assert_eq!(
-            [true, false, false, true, false].map(|one| counting.stored(one)),
+            [true, false, false, true, false].map(|one| counting.stored(one, now)),
             [false, true, false, false, true]
         );
         assert_eq!([false, false, true, false].map(|one| counting.read(one, now)), [true, false, false, true]);
+        assert_eq!([(); 2].map(|()| counting.uncorrected()), [true, false]);
     }
 }

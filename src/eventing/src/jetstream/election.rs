@@ -62,6 +62,11 @@ impl Patience {
     }
 }
 
+/// No response has arrived in time, or the connection was lost.
+#[derive(Debug, thiserror::Error)]
+#[error("NATS does not respond")]
+pub(super) struct NoResponse;
+
 /// Returns whether no server has the stream of a message.
 pub(super) fn has_no_stream(error: &(dyn Error + 'static)) -> bool {
     error.downcast_ref::<PublishError>().is_some_and(|error| error.kind() == PublishErrorKind::StreamNotFound)
@@ -106,7 +111,16 @@ pub(super) fn is_passing(error: &(dyn Error + 'static)) -> bool {
                 _ => false,
             }
             || cause.downcast_ref::<jetstream::Error>().is_some_and(is_election)
+            || cause.is::<NoResponse>()
     })
+}
+
+/// Returns whether too few servers exist for the replicas of a stream. It can last longer than an election.
+pub(super) fn has_no_peers(error: &CreateStreamError) -> bool {
+    matches!(
+        error.kind(),
+        CreateStreamErrorKind::JetStream(error) if error.error_code() == ErrorCode::CLUSTER_NO_PEERS
+    )
 }
 
 /// Returns whether servers answer with this error while they elect a leader, or while too few of them are connected.

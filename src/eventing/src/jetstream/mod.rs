@@ -16,7 +16,7 @@
 //! acknowledged when its subscriber has accepted it, or when its dead letter is stored. Invariant: messages
 //! are deleted only for a subscriber that the API server does not know (`sweep`).
 
-#[expect(clippy::disallowed_methods, reason = "it stops reading and creating for a while after a failure")]
+#[expect(clippy::disallowed_methods, reason = "it stops reading, storing and creating for a while after a failure")]
 mod attempts;
 #[expect(clippy::disallowed_methods, reason = "it reads the credentials")]
 mod connect;

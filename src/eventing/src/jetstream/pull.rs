@@ -54,7 +54,7 @@ pub(crate) struct Puller {
     connection: Connection,
     /// Messages that have arrived, and the request for the number of failed deliveries of the first one.
     arrived: VecDeque<Arriving>,
-    counting: Option<BoxFuture<'static, u32>>,
+    counting: Option<BoxFuture<'static, Option<u32>>>,
     /// Each held message has a clone.
     held: Arc<()>,
     /// Whether the last request failed.
@@ -121,10 +121,10 @@ impl Puller {
         }
     }
 
-    /// Waits for a message. Returns the sequence number of the message, the number of failed deliveries, and the
-    /// message. If no requested message is missing, `most` messages are requested, and at least one if none is held.
+    /// Waits for a message. Returns the sequence number of the message, the number of failed deliveries if it is known,
+    /// and the message. If no requested message is missing, `most` messages are requested, and at least one if none is held.
     /// Cancel-safe: no message is lost if the future is dropped.
-    pub(crate) async fn next(&mut self, most: usize) -> (u64, u32, Held) {
+    pub(crate) async fn next(&mut self, most: usize) -> (u64, Option<u32>, Held) {
         loop {
             self.collect();
             if self.arrived.is_empty() {
@@ -176,13 +176,13 @@ impl Puller {
         self.receive(arrived);
     }
 
-    /// Returns the number of failed deliveries of the first message that has arrived. Returns `None` if there was a
-    /// further response or a loss first. Cancel-safe.
-    async fn attempts(&mut self) -> Option<u32> {
+    /// Returns the number of failed deliveries of the first message that has arrived, if it is known. Returns `None` if
+    /// there was a further response or a loss first. Cancel-safe.
+    async fn attempts(&mut self) -> Option<Option<u32>> {
         let first = self.arrived.front()?;
         let (number, before, published) = (first.number, first.before, first.held.published);
         if before == 0 {
-            return Some(0);
+            return Some(Some(0));
         }
         let counting = self.counting.get_or_insert_with(|| {
             let (store, of) = (self.store.clone(), self.of.clone());

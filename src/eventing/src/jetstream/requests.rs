@@ -128,9 +128,16 @@ impl Requests {
     /// Waits for a response, and sends no request. Cancel-safe.
     pub(super) async fn further(&mut self) -> Arrived {
         loop {
-            let Some(message) = self.messages.next().await else { return Arrived::Lost("the subscription has ended") };
-            if let Some(arrived) = self.receive(message) {
-                return arrived;
+            tokio::select! {
+                biased;
+                message = self.messages.next() => {
+                    let Some(message) = message else { return Arrived::Lost("the subscription has ended") };
+                    if let Some(arrived) = self.receive(message) {
+                        return arrived;
+                    }
+                }
+                // A waiting request that is not polled holds up those of other subscribers.
+                (most, grant) = granted(&mut self.request) => self.request = Request::Ready(most, grant),
             }
         }
     }

@@ -18,7 +18,7 @@ use tokio::time::timeout;
 
 use super::connect::{ConnectError, Connection, Nats};
 use super::counting::Counting;
-use super::election::{ATTEMPT, Patience, is_passing};
+use super::election::{ATTEMPT, NoResponse, Patience, is_passing};
 use super::in_progress::InProgress;
 use super::memory::{BUDGET, Memory};
 use super::names::{self, Contents};
@@ -131,7 +131,7 @@ impl JetStream {
             let error = match self.response(ATTEMPT.min(patience.left()), request()).await {
                 Some(Err(error)) if is_passing(&*error) => error,
                 Some(response) => return response,
-                None => "NATS does not respond".into(),
+                None => NoResponse.into(),
             };
             if !patience.further().await {
                 return Err(error);

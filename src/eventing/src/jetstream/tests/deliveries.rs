@@ -139,6 +139,27 @@ async fn events_that_are_taken_in_advance_are_returned_at_the_end() {
 }
 
 #[tokio::test]
+async fn a_failed_delivery_is_not_counted_if_the_earlier_ones_are_not_known() {
+    let mut worker = Worker::start(1).await;
+    let Store::JetStream(jetstream) = worker.store.clone() else { panic!("another store") };
+    // The first number that is stored would create the stream.
+    let mut created = subscribe(&worker.fake.client, "$JS.API.STREAM.UPDATE.*").await;
+    // No number is read in the next hour.
+    jetstream.0.counting.read(false, std::time::Instant::now() + Duration::from_secs(3600));
+    let inbox = worker.fake.request().await.inbox;
+    worker.fake.message_again(&inbox, 1).await;
+    let (id, mut connection) = worker.delivered().await;
+    assert_eq!(id, "1");
+    let answer = b"HTTP/1.1 500 Internal Server Error\r\nconnection: close\r\ncontent-length: 0\r\n\r\n";
+    connection.write_all(answer).await.unwrap();
+    let (subject, kind) = acknowledgement(&mut worker.acknowledgements).await;
+    assert!(subject.contains(".1.1.") && kind.starts_with("-NAK"), "{subject}: {kind}");
+    jetstream.client().publish("$JS.API.STREAM.UPDATE.marker", Bytes::new()).await.unwrap();
+    let request = tokio::time::timeout(PATIENCE, created.next()).await.expect("the marker").unwrap();
+    assert_eq!(request.subject.as_str(), "$JS.API.STREAM.UPDATE.marker");
+}
+
+#[tokio::test]
 async fn one_event_is_taken_for_a_subscriber_that_receives_one_at_a_time() {
     let mut worker = Worker::start(1).await;
     let Asked { inbox, batch, .. } = worker.fake.request().await;

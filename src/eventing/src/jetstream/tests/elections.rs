@@ -2,9 +2,11 @@
 //! request is answered.
 
 use async_nats::{Client, Subscriber as Requests};
+use bytes::Bytes;
 use futures::StreamExt as _;
 use serde_json::{Value, json};
 
+use super::super::election::Patience;
 use super::*;
 
 /// A server without JetStream, and a client that answers in its place.
@@ -38,6 +40,15 @@ pub(super) async fn answer(client: &Client, requests: &mut Requests, answers: &[
     ids
 }
 
+/// Answers all requests. The last answer is repeated, for requests that are sent again because a response was late.
+pub(super) async fn answer_all(client: &Client, requests: &mut Requests, answers: &[Value]) {
+    for number in 0.. {
+        let Some(request) = requests.next().await else { return };
+        let answer = answers.get(number).or(answers.last()).unwrap();
+        client.publish(request.reply.unwrap(), answer.to_string().into()).await.unwrap();
+    }
+}
+
 pub(super) async fn subscribe(client: &Client, subject: &str) -> Requests {
     let requests = client.subscribe(subject.to_owned()).await.unwrap();
     client.flush().await.unwrap();
@@ -52,6 +63,15 @@ pub(super) fn stream(contents: Contents) -> Value {
     });
     let config = config(contents, "team", Limits { share: 64 << 20, replicas: 1 });
     json!({"config": config, "created": "2025-01-01T00:00:00Z", "state": state})
+}
+
+/// Returns the description of the stream with the numbers of failed deliveries.
+pub(super) fn stream_of_numbers() -> Value {
+    let mut found = stream(Contents::Letters);
+    found["config"]["name"] = json!(names::ATTEMPTS);
+    found["config"]["subjects"] = json!([names::all_attempts()]);
+    found["config"]["max_msgs_per_subject"] = json!(1);
+    found
 }
 
 #[tokio::test]
@@ -110,31 +130,25 @@ async fn a_consumer_waits_for_the_election_of_a_leader() {
 #[tokio::test]
 async fn failed_deliveries_are_read_and_stored_after_the_election_of_a_leader() {
     let (server, client) = without_jetstream().await;
-    let (store, event) = (server.jet_stream(64 << 20).await, (1, Timestamp::now()));
-    let to = id("team", "mine");
+    let store = server.jet_stream(64 << 20).await;
+    let subject = names::attempts(&id("team", "mine"), 1, 0);
     let mut reads = subscribe(&client, "$JS.API.STREAM.MSG.GET.*").await;
     let message = json!({"subject": "any", "seq": 1, "data": "Nw==", "time": "2025-01-01T00:00:00Z"});
     let answers = [error(503, 10008), error(503, 10009), json!({"message": message})];
-    let answering = async {
-        answer(&client, &mut reads, &answers).await;
-        std::future::pending::<()>().await;
-    };
     tokio::select! {
-        read = store.attempts(&to, event.0, event.1) => assert_eq!(read, 7),
-        () = answering => {}
+        read = store.repeat(Patience::of(PATIENCE), || store.read_attempts(&subject)) => assert_eq!(read.unwrap(), 7),
+        () = answer_all(&client, &mut reads, &answers) => panic!("the server has ended"),
     }
     let mut streams = subscribe(&client, "$JS.API.STREAM.INFO.*").await;
     let mut numbers = subscribe(&client, "mainstay.attempts.>").await;
-    let mut found = stream(Contents::Letters);
-    found["config"]["name"] = json!(names::ATTEMPTS);
-    found["config"]["subjects"] = json!([names::all_attempts()]);
-    found["config"]["max_msgs_per_subject"] = json!(1);
-    let stored = json!({"stream": names::ATTEMPTS, "seq": 1});
-    let electing = async {
-        answer(&client, &mut streams, &[error(503, 10008), found]).await;
-        answer(&client, &mut numbers, &[error(503, 10008), error(503, 0), stored]).await;
-    };
-    tokio::join!(store.record_attempts(&to, event, 1), electing);
+    let streams_after = [error(503, 10008), stream_of_numbers()];
+    let stored = [error(503, 10008), error(503, 0), json!({"stream": names::ATTEMPTS, "seq": 1})];
+    let payload = Bytes::from_static(b"1");
+    tokio::select! {
+        written = store.write_attempts(&subject, &payload, Patience::of(PATIENCE)) => written.unwrap(),
+        () = answer_all(&client, &mut streams, &streams_after) => panic!("the server has ended"),
+        () = answer_all(&client, &mut numbers, &stored) => panic!("the server has ended"),
+    }
 }
 
 #[tokio::test]

@@ -43,9 +43,9 @@ async fn a_retried_event_holds_its_partition_and_no_other_even_with_two_processe
             taken = next(two) => (taken, &stores[1]),
         };
         let (source, number) = source_and_number(store, &taken).await;
-        if source == SOURCES[0] && number == 5 && taken.attempts == 0 {
+        if source == SOURCES[0] && number == 5 && taken.attempts == Some(0) {
             has_failed = true;
-            taken.attempts += 1;
+            taken.attempts = Some(1);
             store.tried(&taken, &to, Duration::from_secs(1)).await;
             continue;
         }

@@ -1,5 +1,6 @@
 //! Requests for messages. A test takes the part of JetStream, so that it decides how a request is answered.
 
+use std::collections::HashSet;
 use std::sync::atomic::AtomicUsize;
 
 use async_nats::{Client, Message, Subject, Subscriber as Incoming};
@@ -10,6 +11,7 @@ use tokio::net::TcpStream;
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio_util::task::AbortOnDropHandle;
 
+use super::super::memory::BUDGET;
 use super::elections::{self, subscribe, without_jetstream};
 use super::*;
 
@@ -42,9 +44,15 @@ pub(super) struct Asked {
 
 impl Fake {
     pub(super) async fn start() -> (Self, Store) {
+        Self::with_memory(BUDGET).await
+    }
+
+    /// Returns a store with a budget in bytes for messages.
+    pub(super) async fn with_memory(budget: usize) -> (Self, Store) {
         let (server, client) = without_jetstream().await;
         let limits = Limits { share: 64 << 20, replicas: 1 };
-        let store = Store::JetStream(JetStream::new(&named(&server).await, limits).await.unwrap());
+        let connection = named(&server).await.connect(true).await.unwrap();
+        let store = Store::JetStream(JetStream::on(connection, Some(limits), HashSet::new(), budget));
         let mut others = Vec::new();
         for subject in ["$JS.API.STREAM.INFO.*", "$JS.API.CONSUMER.CREATE.>", "$JS.API.CONSUMER.INFO.>"] {
             others.push(subscribe(&client, subject).await);
