@@ -19,8 +19,8 @@ use super::outcome::{Outcome, Refused};
 use super::plan::{self, DesiredState};
 use super::prune;
 use super::registry::{self, CannotRead, Pending};
+use super::requested::is_requested;
 use super::resolve::{ResolvedSync, SyncRequest};
-use super::schedule::asked;
 use super::shared_plan::Handovers;
 use super::step::Progress;
 use super::tally::Tally;
@@ -379,10 +379,4 @@ impl Attempt<'_> {
         };
         applied.is_some() && applied == desired.tree.map(|tree| tree.to_string())
     }
-}
-
-/// Whether a sync is requested that no status shows as handled.
-fn is_requested(sync: &GitSync) -> bool {
-    let handled = sync.status.as_ref().and_then(|status| status.last_handled_request.as_ref());
-    asked(&sync.metadata).is_some_and(|asked| Some(asked) != handled)
 }

@@ -94,7 +94,7 @@ impl Watches {
 }
 
 /// Waits until a keeper may have released an object. Waits forever without watches.
-pub(super) async fn released(watch: &Option<Box<ContestWatch>>) {
+pub(super) async fn released(watch: Option<&ContestWatch>) {
     match watch {
         Some(watch) => watch.released.notified().await,
         None => std::future::pending().await,

@@ -108,6 +108,7 @@ mod rendering;
 #[expect(clippy::disallowed_methods, reason = "a report has a time")]
 mod report;
 pub mod repository;
+mod requested;
 #[expect(clippy::disallowed_methods, reason = "what is being deleted is looked at again at a time")]
 mod rerun;
 mod resolve;

@@ -190,7 +190,7 @@ impl Signals {
             () = self.dependencies.notified() => task.dependencies_changed(),
             () = self.room.notified() => task.next_look = Instant::now(),
             () = task.status_turn.granted(&task.home.status_turns) => {}
-            () = contest_watch::released(&task.contest) => task.state.failed.retry_contested(Instant::now()),
+            () = contest_watch::released(task.contest.as_deref()) => task.state.failed.retry_contested(Instant::now()),
             // The status shows the state of the prevention.
             () = self.prevention.notified() => {}
             () = Followed::any_changed(task.secrets.iter_mut().chain(task.kubeconfig.iter_mut())) => task.next_look = Instant::now(),

@@ -7,14 +7,13 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use super::outcome::{Outcome, Refused};
 use super::reconcile::Task;
 use super::registry::CannotRead;
+use super::requested::asked;
 use mainstay_api::GitSync;
 use mainstay_api::conditions::Reason;
-use mainstay_api::names::{FLUX_REQUESTED_AT, REQUESTED_AT};
 use mainstay_git::LookupDue;
 use mainstay_object::Key;
 use mainstay_object::failure::{Backoff, Class, jitter};
@@ -243,44 +242,5 @@ impl Task {
             Some(Outcome::Suspended { .. }) => sync.spec.suspended(now).is_none(),
             _ => resolved.windows.is_due(last, now),
         }
-    }
-}
-
-/// Returns the requested sync. The later time of both annotations counts; ours counts if one of them is not a time.
-pub(super) fn asked(meta: &ObjectMeta) -> Option<&String> {
-    let get = |name: &str| meta.annotations.as_ref()?.get(name);
-    match (get(REQUESTED_AT), get(FLUX_REQUESTED_AT)) {
-        (Some(ours), Some(theirs)) => {
-            let is_later = time(ours).zip(time(theirs)).is_some_and(|(ours, theirs)| theirs > ours);
-            Some(if is_later { theirs } else { ours })
-        }
-        (ours, theirs) => ours.or(theirs),
-    }
-}
-
-/// Parses a time, or seconds since 1970.
-fn time(text: &str) -> Option<Timestamp> {
-    let seconds = || Timestamp::from_second(text.parse().ok()?).ok();
-    text.parse().ok().or_else(seconds)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_annotation_of_flux_requests_a_sync_too() {
-        let check = |all: &[(&str, &str)], expected: Option<&str>| {
-            let annotations = all.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
-            let meta = ObjectMeta { annotations: Some(annotations), ..ObjectMeta::default() };
-            assert_eq!(asked(&meta).map(String::as_str), expected, "{all:?}");
-        };
-        let (old, new) = ("2026-11-20T11:00:00Z", "2026-11-20T11:00:01+00:00");
-        check(&[], None);
-        check(&[(FLUX_REQUESTED_AT, "now")], Some("now"));
-        check(&[(REQUESTED_AT, old), (FLUX_REQUESTED_AT, new)], Some(new));
-        check(&[(REQUESTED_AT, new), (FLUX_REQUESTED_AT, old)], Some(new));
-        check(&[(REQUESTED_AT, old), (FLUX_REQUESTED_AT, "1800000000")], Some("1800000000"));
-        check(&[(REQUESTED_AT, "a"), (FLUX_REQUESTED_AT, new)], Some("a"));
     }
 }

@@ -10,6 +10,7 @@
 //! ends at a space, and so does one without a colon before its first space.
 
 use std::borrow::Cow;
+use std::ops::BitOr;
 use std::ops::Range;
 
 use serde_json::{Map, Value};
@@ -58,9 +59,9 @@ pub fn hide_logins_in(value: &mut Value) -> bool {
             *text = shown;
             true
         }
-        Value::Array(items) => items.iter_mut().fold(false, |is_hidden, item| hide_logins_in(item) || is_hidden),
+        Value::Array(items) => items.iter_mut().map(hide_logins_in).fold(false, BitOr::bitor),
         Value::Object(fields) => {
-            let is_hidden = fields.values_mut().fold(false, |is_hidden, item| hide_logins_in(item) || is_hidden);
+            let is_hidden = fields.values_mut().map(hide_logins_in).fold(false, BitOr::bitor);
             if !fields.keys().any(|key| has_login(key)) {
                 return is_hidden;
             }

@@ -46,7 +46,7 @@ fn a_login_of_a_url_is_hidden_in_each_text() {
 }
 
 #[test]
-fn a_login_that_cannot_be_told_from_the_rest_is_hidden_with_the_rest() {
+fn a_login_without_a_clear_end_is_hidden_with_the_rest() {
     for (text, expected) in [
         ("https://user:hunter2/x@host/shop", "https://(hidden)@host/shop"),
         ("https://user:pa@ss/hunter2@gitlab.com/shop", "https://(hidden)@gitlab.com/shop"),
