@@ -71,7 +71,7 @@ async fn try_once(delivery: &Delivery, to: &Subscriber, one: &mut Taken, pauses:
     let attempts = one.attempts.unwrap_or(0).saturating_add(1);
     let age = Timestamp::now().duration_since(kept.published);
     let age = Duration::try_from(age).unwrap_or_default();
-    let next = next(&outcome, attempts, age, pauses, fastrand::f64());
+    let next = next(&outcome, (attempts, one.tries()), age, pauses, fastrand::f64());
     match &next {
         Next::Done => {
             if let Some(answer) = answer {

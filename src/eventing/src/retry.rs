@@ -40,9 +40,10 @@ pub(super) enum Next {
     GiveUp(String),
 }
 
-/// Returns the next step after an outcome. `attempt` counts from 1, `age` is the age of the event, and `pauses` the
-/// number of consecutive pauses. `chance` (0 to 1) adds jitter.
-pub(super) fn next(outcome: &Outcome, attempt: u32, age: Duration, pauses: u32, chance: f64) -> Next {
+/// Returns the next step after an outcome. `attempt` and `tries` count from 1: `attempt` ends the deliveries, and `tries`
+/// decides the time until the next one. `age` is the age of the event, and `pauses` the number of consecutive pauses.
+/// `chance` (0 to 1) adds jitter.
+pub(super) fn next(outcome: &Outcome, (attempt, tries): (u32, u32), age: Duration, pauses: u32, chance: f64) -> Next {
     let why = match outcome {
         Outcome::Answered(200..=299) => return Next::Done,
         // A retry would get the same response.
@@ -61,7 +62,7 @@ pub(super) fn next(outcome: &Outcome, attempt: u32, age: Duration, pauses: u32, 
     if attempt >= ATTEMPTS {
         return Next::GiveUp(format!("after {ATTEMPTS} deliveries: {why}"));
     }
-    Next::Again(doubled(FIRST, attempt.saturating_sub(1), LONGEST, chance))
+    Next::Again(doubled(FIRST, tries.saturating_sub(1), LONGEST, chance))
 }
 
 fn doubled(first: Duration, times: u32, most: Duration, chance: f64) -> Duration {
@@ -74,7 +75,7 @@ mod tests {
     use super::*;
 
     fn after(code: u16, attempt: u32) -> Next {
-        next(&Outcome::Answered(code), attempt, Duration::ZERO, 0, 0.5)
+        next(&Outcome::Answered(code), (attempt, attempt), Duration::ZERO, 0, 0.5)
     }
 
     #[test]
@@ -82,9 +83,16 @@ mod tests {
         let waits: Vec<_> = (1..=8).map(|attempt| after(500, attempt)).collect();
         let expected = [1, 2, 4, 8, 16, 32, 60, 60].map(|seconds| Next::Again(Duration::from_secs(seconds)));
         assert_eq!(waits, expected);
-        let of = |chance: f64| next(&Outcome::Answered(500), 1, Duration::ZERO, 0, chance);
+        let of = |chance: f64| next(&Outcome::Answered(500), (1, 1), Duration::ZERO, 0, chance);
         assert_eq!(of(0.0), Next::Again(Duration::from_millis(900)));
         assert_eq!(of(1.0), Next::Again(Duration::from_millis(1100)));
+    }
+
+    #[test]
+    fn waits_grow_also_if_failed_deliveries_are_not_counted() {
+        let uncounted = |tries: u32| next(&Outcome::Answered(500), (1, tries), Duration::ZERO, 0, 0.5);
+        assert_eq!(uncounted(7), Next::Again(Duration::from_secs(60)));
+        assert_eq!(uncounted(1000), Next::Again(Duration::from_secs(60)));
     }
 
     #[test]
@@ -102,13 +110,13 @@ mod tests {
     fn it_ends_after_a_hundred_deliveries_or_a_day() {
         assert_eq!(after(500, 100), Next::GiveUp("after 100 deliveries: the subscriber has answered 500".into()));
         let gone = Outcome::Unreachable("nothing is ready".into());
-        assert_eq!(next(&gone, 1, AGE, 0, 0.5), Next::GiveUp("after 24 hours: nothing is ready".into()));
+        assert_eq!(next(&gone, (1, 1), AGE, 0, 0.5), Next::GiveUp("after 24 hours: nothing is ready".into()));
     }
 
     #[test]
     fn attempts_at_an_unreachable_subscriber_do_not_count() {
         let gone = Outcome::Unreachable("nothing is ready".into());
-        assert_eq!(next(&gone, 100, Duration::ZERO, 0, 0.5), Next::Pause(FIRST_PAUSE));
-        assert_eq!(next(&gone, 100, Duration::ZERO, 40, 0.5), Next::Pause(LONGEST_PAUSE));
+        assert_eq!(next(&gone, (100, 100), Duration::ZERO, 0, 0.5), Next::Pause(FIRST_PAUSE));
+        assert_eq!(next(&gone, (100, 100), Duration::ZERO, 40, 0.5), Next::Pause(LONGEST_PAUSE));
     }
 }

@@ -60,6 +60,16 @@ impl Taken {
         Self { number, attempts, size, since: Instant::now(), place }
     }
 
+    /// Returns the number of this delivery for the time until the next one. It also grows if failed deliveries cannot be
+    /// counted.
+    pub(super) fn tries(&self) -> u32 {
+        let before = match &self.place {
+            Place::Log => 0,
+            Place::JetStream(held) => held.before,
+        };
+        self.attempts.unwrap_or(0).max(before).saturating_add(1)
+    }
+
     /// Whether the store itself returns the event again after [`Store::tried`].
     pub(super) fn is_held_by_a_server(&self) -> bool {
         matches!(self.place, Place::JetStream(_))

@@ -231,11 +231,9 @@ impl Attempt<'_> {
         self.require_account().await?;
         // A window that closes from now on does not stop the commit.
         self.state.begun = Some(commit);
-        let (context, sync) = (self.context, self.sync);
-        let carried_out = || self.carry_out(resolved, request, &desired, &branch);
-        // A requested sync does not wait for a turn.
-        if is_requested(sync) { Box::pin(carried_out()).await } else { context.carrying_out.run(carried_out).await }
-            .map(Some)
+        let context = self.context;
+        let turns = if is_requested(self.sync) { &context.carrying_out_requested } else { &context.carrying_out };
+        turns.run(|| self.carry_out(resolved, request, &desired, &branch)).await.map(Some)
     }
 
     /// Publishes the desired objects before the plan, because another GitSync may wait for them while this GitSync

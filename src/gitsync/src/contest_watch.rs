@@ -30,10 +30,12 @@ pub(super) const OF_AGENT: usize = 64;
 /// The watches of the keepers of a GitSync's objects. Dropping this ends them.
 pub(super) struct ContestWatch {
     kept: HashMap<Keeper, HashSet<Key>>,
+    /// Whether each keeper is watched whose kind exists.
+    is_complete: bool,
     /// Notified when a keeper may have released an object.
     released: Arc<Notify>,
     /// The task that reads the watches.
-    _reading: JoinSet<()>,
+    reading: JoinSet<()>,
 }
 
 impl ContestWatch {
@@ -53,14 +55,18 @@ impl ContestWatch {
         if kept.is_empty() {
             return None;
         }
-        if let Some(before) = before.filter(|before| before.kept == kept) {
-            return Some(before);
+        match before {
+            Some(before) if before.is_complete && before.kept == kept => return Some(before),
+            // Its permits are free once its task has ended.
+            Some(mut before) => before.reading.shutdown().await,
+            None => {}
         }
-        let mut watches = Watches::default();
+        let (mut watches, mut is_complete) = (Watches::default(), true);
         for (keeper, keys) in &kept {
             // Without a permit, or if the kind cannot be read, the object is checked again after the backoff.
-            let Ok(permit) = Arc::clone(permits).try_acquire_owned() else { break };
-            let Ok(Some(events)) = events(cluster, keeper).await else { continue };
+            let (permit, events) = (Arc::clone(permits).try_acquire_owned(), events(cluster, keeper).await);
+            is_complete &= permit.is_ok() && events.is_ok();
+            let (Ok(permit), Ok(Some(events))) = (permit, events) else { continue };
             let of = keeper.clone();
             watches.permits.push(permit);
             watches.events.push(events.map(move |event| (of.clone(), event)).boxed());
@@ -68,7 +74,7 @@ impl ContestWatch {
         }
         let (released, mut reading) = (Arc::<Notify>::default(), JoinSet::new());
         reading.spawn(watches.read(Arc::clone(&released)));
-        Some(Box::new(Self { kept, released, _reading: reading }))
+        Some(Box::new(Self { kept, is_complete, released, reading }))
     }
 }
 

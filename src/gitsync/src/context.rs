@@ -99,6 +99,8 @@ pub struct Context {
     reconciles: Arc<AtomicU64>,
     /// Limits how many GitSyncs of this cluster carry out a commit concurrently.
     pub(super) carrying_out: Turns,
+    /// The same for requested syncs, which do not wait for others.
+    pub(super) carrying_out_requested: Turns,
     /// Limits how often running attempts are shown in statuses.
     pub(super) show_turns: ShowTurns,
     /// Limits the statuses that only name a new commit.
@@ -167,6 +169,7 @@ impl Context {
             facts: Arc::default(),
             reconciles: Arc::default(),
             carrying_out: Turns::new(CARRYING_OUT, SLOW),
+            carrying_out_requested: Turns::new(CARRYING_OUT, SLOW),
             show_turns: ShowTurns::default(),
             status_turns: StatusTurns::default(),
             contest_watches: Arc::new(Semaphore::new(contest_watch::OF_AGENT)),
@@ -204,6 +207,7 @@ impl Context {
             reconciles: Arc::clone(&self.reconciles),
             // These turns are separate, too.
             carrying_out: Turns::new(CARRYING_OUT, SLOW),
+            carrying_out_requested: Turns::new(CARRYING_OUT, SLOW),
             show_turns: self.show_turns.clone(),
             status_turns: self.status_turns.clone(),
             contest_watches: Arc::clone(&self.contest_watches),

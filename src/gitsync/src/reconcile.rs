@@ -186,7 +186,7 @@ impl Task {
     pub(super) fn forget_cluster(&mut self) {
         let (room, progress) = (Arc::clone(&self.state.room), self.state.progress.clone());
         self.state = SyncState { rerun: self.state.rerun.take(), room, progress, ..SyncState::default() };
-        (self.outcome, self.next_save, self.owed_save) = (None, None, None);
+        (self.outcome, self.next_save, self.owed_save, self.contest) = (None, None, None, None);
     }
 
     pub(super) fn attempt<'a>(&'a mut self, sync: &'a GitSync) -> Attempt<'a> {

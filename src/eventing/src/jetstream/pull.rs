@@ -74,8 +74,6 @@ enum Connection {
 struct Arriving {
     /// Its sequence number.
     number: u64,
-    /// Number of times that the server has sent it before.
-    before: u32,
     held: Held,
 }
 
@@ -85,6 +83,8 @@ pub(crate) struct Held {
     /// The event, or the reason why the message contains no event.
     pub(crate) event: Result<Arc<CloudEvent>, String>,
     pub(crate) published: Timestamp,
+    /// Number of times that the server has sent the message before. The subscriber may not have been asked.
+    pub(crate) before: u32,
     /// Size of the message in bytes.
     pub(crate) size: usize,
     /// The generation of the message's consumer, and the current one.
@@ -180,7 +180,7 @@ impl Puller {
     /// there was a further response or a loss first. Cancel-safe.
     async fn attempts(&mut self) -> Option<Option<u32>> {
         let first = self.arrived.front()?;
-        let (number, before, published) = (first.number, first.before, first.held.published);
+        let (number, before, published) = (first.number, first.held.before, first.held.published);
         if before == 0 {
             return Some(Some(0));
         }
@@ -284,12 +284,13 @@ impl Puller {
             message: self.store.0.in_progress.add(subject),
             event,
             published,
+            before,
             size,
             generation: (self.generation.load(Ordering::Relaxed), Arc::clone(&self.generation)),
             _counted: Arc::clone(&self.held),
             _memory: memory,
         };
-        self.arrived.push_back(Arriving { number, before, held });
+        self.arrived.push_back(Arriving { number, held });
     }
 
     /// Returns the messages that have arrived to the server, which delivers them again. Requests no further ones.
