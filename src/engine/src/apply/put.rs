@@ -1,6 +1,7 @@
 //! Applies of commits and Functions: writes the desired state and, from then on, enforces it.
 //!
 //! Invariant: an apply of a new object never overwrites an object that another client created under that name.
+//! Invariant: no apply creates the owner itself, a GitSync that manages itself. A user may just have deleted it.
 //! Invariant: every apply of a managed object goes through [`Writer::put`], [`Writer::revert`] or
 //! [`Writer::hand_over_replicas`], one at a time per object.
 
@@ -272,6 +273,9 @@ impl Writer {
         if let Some(version) = &expected {
             body["metadata"]["resourceVersion"] = json!(version);
         }
+        if desired.key == owner.key() && !self.bind_to_existing(desired, &mut body).await? {
+            return Ok(Put::without(Change::Anothers));
+        }
         let applied = if is_new {
             match self.create_now(desired, &body).await? {
                 Some(created) => Ok(created),
@@ -298,6 +302,14 @@ impl Writer {
             Change::Changed
         };
         Ok(Put { change, uid: uid(&answer).to_owned(), digest, answer, awaits: None })
+    }
+
+    /// Sets the UID of the existing object in a body, so that an apply creates none. Returns whether an object exists.
+    async fn bind_to_existing(&self, desired: &Desired, body: &mut Value) -> Result<bool, Error> {
+        let (namespace, name) = (desired.key.namespace.as_deref(), &*desired.key.name);
+        let Some(found) = self.cluster().get_metadata(&desired.kind, namespace, name).await? else { return Ok(false) };
+        body["metadata"]["uid"] = json!(found.uid);
+        Ok(true)
     }
 
     /// Replaces an object if the server refused to change an immutable field and a replacement is allowed.

@@ -8,7 +8,7 @@ use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::Writer;
 use super::edit::{Edit, fields_not_put_back};
@@ -21,7 +21,7 @@ use crate::managed::desired::{Desired, Mark, yield_to_people};
 use crate::managed::object::{Answered, NotPutBack, REMARKABLE};
 use crate::managed::pending::{Next, Seen, Sight};
 use crate::managed::revert_backoff::Shift;
-use crate::managed::verdict::{Reason, Verdict, resource_version};
+use crate::managed::verdict::{Reason, Verdict, resource_version, uid};
 use crate::managed::writes::Begun;
 use crate::managed::{additions, projection, reserved};
 use crate::notification::Message;
@@ -95,7 +95,7 @@ impl Writer {
                 let done = if reports {
                     acting.report_now(&desired, &seen).await.map(|()| None).map_err(NotDone::from)
                 } else {
-                    acting.put_back(&desired, &seen).await
+                    acting.put_back(&owner, &desired, &seen).await
                 };
                 load = match done {
                     Ok(load) => load,
@@ -108,7 +108,12 @@ impl Writer {
     }
 
     /// Applies the desired state and records the edit that it reverts.
-    async fn put_back(&self, desired: &Arc<Desired>, seen: &Seen) -> Result<Option<ServerLoad>, NotDone> {
+    async fn put_back(
+        &self,
+        owner: &Owner,
+        desired: &Arc<Desired>,
+        seen: &Seen,
+    ) -> Result<Option<ServerLoad>, NotDone> {
         let (key, namespace) = (&desired.key, desired.key.namespace.as_deref());
         let mut found = seen.live.as_ref().and_then(Sight::value);
         if found.is_none() {
@@ -132,6 +137,10 @@ impl Writer {
         }
         if let Some(live) = found.filter(|_| !asked_by_commit) {
             yield_to_people(&mut body, live);
+        }
+        if let Some(live) = found.filter(|_| *key == owner.key()) {
+            // An owner that a user has just deleted is not created.
+            body["metadata"]["uid"] = json!(uid(live));
         }
         let (sent, in_flight) = (Instant::now(), self.reverts_in_flight());
         let mut is_replaced = false;

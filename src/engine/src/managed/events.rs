@@ -106,10 +106,10 @@ impl Store {
         }
     }
 
-    /// Handles a deleted object. Returns whether it is not recreated: it had ended in its desired state, or it is the
-    /// owner itself, a GitSync that a user deleted.
+    /// Handles a deleted object. Returns whether it is not recreated: it had ended in its desired state, it is the owner
+    /// itself, a GitSync that a user deleted, or its owner has released it meanwhile.
     pub(crate) fn stays_absent(&mut self, key: &Key) -> bool {
-        self.objects.get_mut(key).is_some_and(|mut managed| managed.is_owner() || managed.stays_absent())
+        self.objects.get_mut(key).is_none_or(|mut managed| managed.is_owner() || managed.stays_absent())
     }
 
     /// Handles an object that vanished from the watch at this version: it was deleted, or it lost its label.
@@ -328,6 +328,8 @@ mod tests {
         assert!(store.stays_absent(key));
         let (mut store, other) = applied();
         assert!(!store.stays_absent(&other.key));
+        store.remove_owner(&owner);
+        assert!(store.stays_absent(&other.key), "its owner has released it");
     }
 
     #[test]
