@@ -2,7 +2,8 @@
 //!
 //! Invariant: at most one page of a collection is in memory. A page with several objects has at most 4 MiB; if objects
 //! are large, a page contains fewer of them.
-//! Invariant: the number of pages that are read concurrently is limited for all callers together.
+//! Invariant: the number of pages that are read concurrently is limited for all callers together, except for urgent lists.
+//! These are few and small.
 //! Invariant: an item of a list has `apiVersion` and `kind`, although servers omit them in lists.
 
 use std::collections::VecDeque;
