@@ -3,32 +3,6 @@
 //! The tests run twice: with a journal as the module `eventing`, and with a publisher, a dispatcher and NATS as
 //! `eventing_on_nats`.
 
-use mainstay_testkit::PATIENCE;
-use std::collections::HashMap;
-use std::net::SocketAddr;
-use std::process::{Child, Command, Output, Stdio};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
-
-use axum::Router;
-use axum::extract::State;
-use devcluster::{Action, Call, Cluster, Options, Serving};
-use http::{HeaderMap, StatusCode};
-use parking_lot::Mutex;
-use redb::{ReadableDatabase as _, ReadableTableMetadata as _, TableHandle as _};
-use reqwest::Client;
-use serde::Deserialize as _;
-use serde_json::{Value, json};
-use tokio::task::JoinHandle;
-
-use crate::permissions::grant;
-use mainstay_testkit::external::External;
-use mainstay_testkit::kubectl::Kubectl;
-use mainstay_testkit::nats_server::NatsServers;
-use mainstay_testkit::server::TestServer;
-use mainstay_testkit::world::{NAMESPACE, World, free_address};
-
 // Two modules have this file, so the paths are written out.
 #[path = "eventing/hostile.rs"]
 mod hostile;
@@ -36,10 +10,38 @@ mod hostile;
 pub(crate) mod kills;
 #[path = "eventing/ordered.rs"]
 mod ordered;
+#[path = "eventing/restarts.rs"]
+mod restarts;
+#[path = "eventing/retries.rs"]
+mod retries;
 #[path = "eventing/rollouts.rs"]
 mod rollouts;
+#[path = "eventing/sink.rs"]
+mod sink;
+#[path = "eventing/subscribers.rs"]
+mod subscribers;
 #[path = "eventing/tenants.rs"]
 mod tenants;
+
+use std::net::SocketAddr;
+use std::process::{Child, Command, Output, Stdio};
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use devcluster::{Action, Call, Cluster, Options, Serving};
+use parking_lot::Mutex;
+use redb::{ReadableDatabase as _, ReadableTableMetadata as _, TableHandle as _};
+use reqwest::Client;
+use serde::Deserialize as _;
+use serde_json::{Value, json};
+
+use self::sink::Sink;
+use crate::permissions::grant;
+use mainstay_testkit::PATIENCE;
+use mainstay_testkit::external::External;
+use mainstay_testkit::nats_server::NatsServers;
+use mainstay_testkit::server::TestServer;
+use mainstay_testkit::world::{NAMESPACE, World, free_address};
 
 const KNATIVE: &str = "eventing.knative.dev/v1alpha1";
 const KYMA: &str = "eventing.kyma-project.io/v1alpha1";
@@ -52,6 +54,7 @@ const OTHER: &str = "other-tenant";
 /// Events without a namespace reach every subscriber, as in Kyma.
 const GRANTED: [&str; 1] = ["--allow-subscriptions=*=kyma-system"];
 pub(crate) const TYPE: &str = "sap.kyma.custom.myapp.order.received.v1";
+
 /// Returns whether the events of this module are on NATS.
 fn is_on_nats() -> bool {
     module_path!().ends_with("_on_nats")
@@ -80,101 +83,10 @@ pub(crate) struct Events {
     pub(crate) arguments: Vec<String>,
 }
 
-/// A server in place of the pods of a Service.
-pub(crate) struct Sink {
-    address: SocketAddr,
-    /// Whether the process receives the address of this server.
-    is_named: bool,
-    seen: Arc<Seen>,
-    task: Option<JoinHandle<()>>,
-}
-
-#[derive(Default)]
-struct Seen {
-    calls: Mutex<Vec<Seized>>,
-    /// The statuses of the next responses. Further responses have 200.
-    answers: Mutex<Vec<u16>>,
-    /// The statuses of the responses to these events, by their id.
-    failing: Mutex<HashMap<String, u16>>,
-    /// Whether each response contains an event.
-    replies: AtomicBool,
-}
-
-struct Seized {
-    at: Instant,
-    headers: HeaderMap,
-    body: String,
-    /// The status of the answer.
-    code: u16,
-}
-
 impl Drop for Events {
     fn drop(&mut self) {
         self.kill();
     }
-}
-
-impl Sink {
-    fn new() -> Self {
-        Self { address: free_address(), is_named: true, seen: Arc::default(), task: None }
-    }
-
-    pub(crate) async fn start(&mut self) {
-        let listener = tokio::net::TcpListener::bind(self.address).await.unwrap();
-        let app = Router::new().fallback(seize).with_state(Arc::clone(&self.seen));
-        self.task = Some(tokio::spawn(async move { axum::serve(listener, app).await.unwrap() }));
-    }
-
-    /// Ends immediately, even during a response.
-    async fn stop(&mut self) {
-        let task = self.task.take().unwrap();
-        task.abort();
-        let _ = task.await;
-    }
-
-    fn count(&self) -> usize {
-        self.seen.calls.lock().len()
-    }
-
-    /// Returns a header of each call.
-    fn headers(&self, name: &str) -> Vec<String> {
-        let calls = self.seen.calls.lock();
-        let text = |call: &Seized| call.headers.get(name).map(|value| value.to_str().unwrap().to_owned());
-        calls.iter().map(|call| text(call).unwrap_or_default()).collect()
-    }
-
-    pub(crate) fn bodies(&self) -> Vec<String> {
-        self.seen.calls.lock().iter().map(|call| call.body.clone()).collect()
-    }
-}
-
-async fn seize(State(seen): State<Arc<Seen>>, headers: HeaderMap, body: String) -> (StatusCode, HeaderMap) {
-    let failing = headers.get("ce-id").and_then(|id| seen.failing.lock().get(id.to_str().ok()?).copied());
-    let code = if let Some(code) = failing {
-        code
-    } else {
-        let mut answers = seen.answers.lock();
-        if answers.is_empty() { 200 } else { answers.remove(0) }
-    };
-    let number = {
-        let mut calls = seen.calls.lock();
-        calls.push(Seized { at: Instant::now(), headers, body, code });
-        calls.len()
-    };
-    let mut reply = HeaderMap::new();
-    if seen.replies.load(Ordering::Relaxed) {
-        let id = format!("reply-{number}");
-        for (name, value) in [
-            ("ce-specversion", "1.0"),
-            ("ce-id", &id),
-            ("ce-source", "sink"),
-            ("ce-type", "reply"),
-            ("ce-knativebrokerttl", "255"),
-        ] {
-            reply.insert(name, value.parse().unwrap());
-        }
-    }
-    (StatusCode::from_u16(code).unwrap(), reply)
 }
 
 impl Events {
@@ -443,369 +355,9 @@ pub(crate) fn legacy(version: &str) -> String {
     event.to_string()
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn events_of_an_application_reach_the_trigger_that_wants_them() {
-    let events = Events::running().await;
-    events.trigger("mine-the-source", json!({"eventtypeversion": "v1", "source": "mock", "type": "user.created"}));
-    events.trigger_is_ready("mine-the-source").await;
-
-    let (_, other) = events.post("/mock/v1/events", "application/json", legacy("v2")).await;
-    let (status, answer) = events.post("/mock/v1/events", "application/json", legacy("v1")).await;
-    let id = serde_json::from_str::<Value>(&answer).unwrap()["event-id"].as_str().unwrap().to_owned();
-    assert_eq!((status, answer), (200, format!("{{\"event-id\":\"{id}\",\"status\":\"\",\"reason\":\"\"}}\n")));
-    assert!(other.contains("event-id"), "nobody wants the other version: {other}");
-    // The tutorial's body, with the prefix of headers in its keys.
-    let structured = json!({
-        "ce-specversion": "1.0", "ce-type": "user.created", "ce-source": "elsewhere", "ce-id": "two",
-        "ce-eventtypeversion": "v1", "data": {"a": 1},
-    });
-    let structured = events.post("/mock/events", "application/cloudevents+json", structured.to_string()).await;
-    assert_eq!(structured, (204, String::new()));
-    events.seen(2).await;
-    let mut ids = events.sink.headers("ce-id");
-    ids.sort();
-    let mut expected = [id, "two".to_owned()];
-    expected.sort();
-    assert_eq!(ids, expected);
-    let of = |name: &str| events.sink.headers(name);
-    assert_eq!(of("ce-source"), ["mock", "mock"]);
-    let host = format!("sink.{NAMESPACE}.svc.cluster.local");
-    assert_eq!(of("host"), [host.as_str(), &host]);
-    assert_eq!(of("content-type"), ["application/json"; 2]);
-    assert!(of("ce-knativearrivaltime").iter().all(|time| !time.is_empty()));
-    assert!(events.sink.bodies().contains(&"\"123456789\"".to_owned()));
-
-    let kubectl = Kubectl::of_user(&events.world.server, NAMESPACE, "somebody").await;
-    let listed = kubectl.run(&["get", "triggers"]).await;
-    let lines: Vec<Vec<&str>> = listed.lines().map(|line| line.split_whitespace().collect()).collect();
-    assert_eq!(lines[0], ["NAME", "READY", "REASON", "BROKER", "SUBSCRIBER_URI", "AGE"]);
-    let uri = format!("http://sink.{NAMESPACE}.svc.cluster.local/");
-    assert_eq!(lines[1][..4], ["mine-the-source", "True", "default", uri.as_str()]);
-    let label = kubectl.run(&["get", "triggers", "-l", "eventing.knative.dev/broker=default", "-o", "name"]).await;
-    assert_eq!(label, "trigger.eventing.knative.dev/mine-the-source\n");
-    let wanted = events.client.get(events.url("/mock/v1/events/subscribed")).send().await.unwrap();
-    let expected = json!({"eventsInfo": [{"name": "user.created", "version": "v1"}]});
-    assert_eq!(serde_json::from_str::<Value>(&wanted.text().await.unwrap()).unwrap(), expected);
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn invalid_events_are_refused_as_kyma_refuses_them() {
-    let events = Events::running().await;
-    let field = |answer: &(u16, String)| {
-        let body: Value = serde_json::from_str(&answer.1).unwrap();
-        format!("{} {} {}", answer.0, body["message"].as_str().unwrap(), body["details"][0]["field"])
-    };
-    let with = |time: &str| {
-        let mut event: Value = serde_json::from_str(&legacy("v1")).unwrap();
-        event["event-time"] = time.into();
-        event.to_string()
-    };
-    let post = |body: String| events.post("/mock/v1/events", "application/json", body);
-    assert_eq!(field(&post(with("")).await), "400 Missing field \"event-time\"");
-    assert_eq!(field(&post(with("now")).await), "400 Invalid field \"event-time\"");
-    assert_eq!(field(&post("x".repeat(70_000)).await), "413 Request body too large null");
-    let structured = events
-        .post("/publish", "application/cloudevents+json", r#"{"specversion":"1.0","source":"s","type":"t"}"#)
-        .await;
-    assert_eq!(structured, (400, "id: MUST be a non-empty string\n".to_owned()));
-    assert_eq!(events.post("/publish?a", "application/json", "{}").await, (404, String::new()));
-    assert_eq!(events.post("/healthz", "application/json", "{}").await, (405, String::new()));
-    assert_eq!(events.publish("1", "sap.kyma.custom.a.b", "1").await, 400);
-    let kubectl = Kubectl::of_user(&events.world.server, NAMESPACE, "somebody").await;
-    let trigger = |spec: Value| {
-        json!({"apiVersion": KNATIVE, "kind": "Trigger", "metadata": {"name": "wrong"}, "spec": spec}).to_string()
-    };
-    let file = kubectl.file("trigger.json", &trigger(json!({"subscriber": {}})));
-    let refused = kubectl.refused(&["apply", "-f", &file]).await;
-    assert!(refused.contains("expected at least one, got none: spec.subscriber.ref, spec.subscriber.uri"), "{refused}");
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_subscription_gets_the_events_of_its_clean_type() {
-    let events = Events::running().await;
-    events.subscription("sub", &own_sink());
-    events.subscription("elsewhere", "http://sink.other.svc.cluster.local");
-    let condition = events.subscription_is("sub", true).await;
-    assert_eq!((&condition["type"], &condition["status"]), (&json!("Subscription active"), &json!("True")));
-    let refused = events.subscription_is("elsewhere", false).await;
-    assert_eq!(
-        refused["message"],
-        format!("namespace of subscription: {NAMESPACE} and the namespace of subscriber: other are different")
-    );
-    assert_eq!(events.publish("1", TYPE, r#"{"orderCode":"3211213"}"#).await, 204);
-    assert_eq!(events.publish("1", TYPE, r#"{"orderCode":"3211213"}"#).await, 204, "the same again");
-    assert_eq!(events.publish("2", "sap.kyma.custom.my-app.order.received.v1", "2").await, 204);
-    assert_eq!(events.publish("3", "other", "3").await, 204, "nobody wants it");
-    assert_eq!(events.publish("4", TYPE, "4").await, 204);
-    events.seen(3).await;
-    let mut seen: Vec<_> = events.sink.headers("ce-id").into_iter().zip(events.sink.headers("ce-type")).collect();
-    seen.sort();
-    assert_eq!(seen, ["1", "2", "4"].map(|id| (id.to_owned(), TYPE.to_owned())));
-    assert!(events.sink.bodies().contains(&r#"{"orderCode":"3211213"}"#.to_owned()));
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_subscription_of_the_newer_version_gets_the_events_of_its_source() {
-    const NEWER: &str = "eventing.kyma-project.io/v1alpha2";
-    let events = Events::running().await;
-    let newer = |name: &str, more: Value| {
-        let mut spec = json!({"sink": own_sink(), "types": ["order.paid.v1"]});
-        spec.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
-        events.create(NEWER, "Subscription", "subscriptions", name, spec);
-    };
-    newer("standard", json!({"source": "te.sts", "config": {"maxInFlightMessages": "3", "qos": "AT_LEAST_ONCE"}}));
-    newer("exact", json!({"sink": format!("{}/exact", own_sink()), "typeMatching": "exact"}));
-    newer("elsewhere", json!({"source": "elsewhere"}));
-    newer("refused", json!({"source": "tests", "types": ["paid"]}));
-    for name in ["standard", "exact", "elsewhere"] {
-        events.subscription_is(name, true).await;
-    }
-    let refused = events.subscription_is("refused", false).await;
-    assert_eq!(refused["message"], "spec.types[0]: must have minimum 2 segments");
-    let status = events.status(NEWER, "subscriptions", "standard");
-    assert_eq!(status["config"]["maxInFlightMessages"], 3);
-    assert_eq!(status["types"], json!([{"originalType": "order.paid.v1", "cleanType": "order.paid.v1"}]));
-    assert_eq!(status["conditions"][1]["message"], "no effect: spec.config.qos; remove these fields");
-    // Both versions show every field.
-    let older = events.world.server.object(KYMA, "subscriptions", NAMESPACE, "standard").unwrap();
-    assert_eq!((&older["spec"]["source"], &older["spec"]["types"]), (&json!("te.sts"), &json!(["order.paid.v1"])));
-    assert_eq!(events.publish("1", "order.paid.v1", "1").await, 204);
-    assert_eq!(events.publish("2", "order.created.v1", "2").await, 204, "nobody wants it");
-    assert_eq!(events.publish("3", "order.paid.v1", "3").await, 204);
-    events.seen(4).await;
-    let mut seen = events.sink.headers("ce-id");
-    seen.sort();
-    assert_eq!(seen, ["1", "1", "3", "3"]);
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn failed_deliveries_are_retried_and_refused_ones_are_dead_letters() {
-    let events = Events::running().await;
-    events.subscription("sub", &own_sink());
-    events.subscription_is("sub", true).await;
-    events.sink.seen.answers.lock().extend([500, 500]);
-    assert_eq!(events.publish("again", TYPE, "1").await, 204);
-    events.seen(3).await;
-    assert_eq!(events.sink.headers("ce-id"), ["again"; 3]);
-    let times: Vec<Instant> = events.sink.seen.calls.lock().iter().map(|call| call.at).collect();
-    let gaps = (times[1] - times[0], times[2] - times[1]);
-    let (second, two) = (Duration::from_millis(890), Duration::from_millis(1790));
-    assert!(gaps.0 >= second && gaps.1 >= two, "{gaps:?}");
-
-    events.sink.seen.answers.lock().push(400);
-    assert_eq!(events.publish("refused", TYPE, "data").await, 204);
-    let letters = || {
-        let output = events.command(&["dead-letters", "--output", "json"]);
-        serde_json::from_slice::<Vec<Value>>(&output.stdout).unwrap()
-    };
-    until("a dead letter is listed", || !letters().is_empty()).await;
-    let all = letters();
-    assert_eq!((all.len(), &all[0]["attributes"]["id"]), (1, &json!("refused")));
-    let subscriber = format!("subscription/{NAMESPACE}/sub");
-    assert_eq!((&all[0]["subscriber"], &all[0]["data"]), (&json!(subscriber), &json!("ZGF0YQ==")));
-    assert_eq!(all[0]["reason"], "the subscriber has answered 400");
-    assert_eq!(events.sink.count(), 4);
-    let is_told = |w: &World| {
-        let all = w.server.objects("v1", "events", Some(NAMESPACE));
-        all.iter().any(|one| one["reason"] == "DeliveryFailed" && one["involvedObject"]["name"] == "sub")
-    };
-    events.world.until("an Event tells it", is_told).await;
-
-    let replayed = events.command(&["replay", &subscriber]);
-    assert_eq!(String::from_utf8(replayed.stdout).unwrap(), format!("1 delivered again to {subscriber}\n"));
-    events.seen(5).await;
-    assert_eq!(events.sink.headers("ce-id")[3..], ["refused", "refused"]);
-    until("nothing is listed", || letters().is_empty()).await;
-    let unknown = events.command(&["replay", "trigger/default/none"]);
-    let said = String::from_utf8(unknown.stderr).unwrap();
-    assert!(unknown.status.code() == Some(2) && said.contains("there is no trigger/default/none"), "{said}");
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_trigger_of_the_newer_version_gets_events_beside_an_older_one() {
-    const NEWER: &str = "eventing.knative.dev/v1";
-    let events = Events::running().await;
-    events.trigger("older", json!({"type": "t"}));
-    let subscriber = json!({"ref": {"apiVersion": "v1", "kind": "Service", "name": "sink"}, "uri": "/newer"});
-    let spec = json!({"broker": "default", "filter": {"attributes": {"type": "t"}}, "subscriber": subscriber});
-    events.create(NEWER, "Trigger", "triggers", "newer", spec);
-    for name in ["older", "newer"] {
-        events.trigger_is_ready(name).await;
-    }
-    assert!((200..300).contains(&events.publish("1", "t", "x").await));
-    events.seen(2).await;
-    assert_eq!(events.sink.headers("ce-id"), ["1", "1"]);
-    let uri = events.status(NEWER, "triggers", "newer")["subscriberURI"].clone();
-    assert!(uri.as_str().unwrap().ends_with("svc.cluster.local/newer"), "{uri}");
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn publishing_costs_no_request_to_the_api_server() {
-    let events = Events::running().await;
-    for name in ["a", "b", "c"] {
-        events.trigger(name, json!({"type": TYPE}));
-        events.subscription(&format!("sub-{name}"), &own_sink());
-    }
-    events.subscription("nowhere", "http://elsewhere.example.org");
-    for name in ["a", "b", "c"] {
-        events.trigger_is_ready(name).await;
-        events.subscription_is(&format!("sub-{name}"), true).await;
-    }
-    events.subscription_is("nowhere", false).await;
-    let counted = events.world.server.embedded().faults();
-    events
-        .world
-        .is_silent_while(counted, async || {
-            for number in 0..20 {
-                assert_eq!(events.publish(&number.to_string(), TYPE, "data").await, 204);
-            }
-            events.seen(20 * 6).await;
-        })
-        .await;
-    assert_eq!(events.sink.count(), 20 * 6);
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_status_that_is_refused_is_tried_seldom_and_holds_up_no_other() {
-    let events = Events::running().await;
-    // This Subscription is the first in the order of writes.
-    events.world.server.embedded().faults().fail_next(devcluster::fault_injection::Fault {
-        resource: "subscriptions/status".into(),
-        name: "a".into(),
-        code: 403,
-        message: "not today".into(),
-        times: 1_000_000,
-        ..Default::default()
-    });
-    let writes = || {
-        let counts = events.world.server.embedded().faults().counts();
-        let is_status = |resource: &str| resource.starts_with("subscriptions") && resource.ends_with("/status");
-        let of_status = counts.iter().filter(|count| is_status(&count.resource));
-        of_status.map(|count| count.count).sum::<u64>()
-    };
-    events.subscription("a", &own_sink());
-    until("the first is tried", || writes() > 0).await;
-    for name in ["b", "c", "d"] {
-        events.subscription(name, &own_sink());
-        events.subscription_is(name, true).await;
-    }
-    let begin = Instant::now();
-    let before = writes();
-    // Other changes do not cause a retry.
-    for ready in (0..20).map(|number| number % 2 == 1) {
-        let sink = if ready { own_sink() } else { "nowhere".to_owned() };
-        events.world.edit(KYMA, "subscriptions", "b", json!({"spec": {"sink": sink}}));
-        events.subscription_is("b", ready).await;
-    }
-    let refused = (writes() - before).saturating_sub(20);
-    // At least 5 s between two attempts.
-    let most = begin.elapsed().as_secs() / 5 + 1;
-    assert!(refused <= most, "{refused} attempts within {:?}", begin.elapsed());
-    events.world.server.embedded().faults().clear_faults();
-    events.subscription_is("a", true).await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn accepted_events_are_delivered_by_the_next_process() {
-    let mut events = Events::stopped().await;
-    events.start().await;
-    events.subscription("sub", &own_sink());
-    events.subscription_is("sub", true).await;
-    assert_eq!(events.publish("1", TYPE, "kept").await, 204);
-    events.kill();
-    events.sink.start().await;
-    events.start().await;
-    events.seen(1).await;
-    assert_eq!(events.sink.bodies(), ["kept"]);
-    // The new process knows delivered and published events.
-    assert_eq!(events.publish("2", TYPE, "more").await, 204);
-    events.seen(2).await;
-    // Deliveries in progress are repeated after a kill, so the test waits until there are none.
-    until("both are noted as delivered", || events.noted() == 2).await;
-    events.kill();
-    events.start().await;
-    assert_eq!(events.publish("1", TYPE, "kept").await, 204);
-    assert_eq!(events.publish("3", TYPE, "last").await, 204);
-    events.seen(3).await;
-    assert_eq!(events.sink.bodies(), ["kept", "more", "last"]);
-}
-
-/// Events without a ready subscriber, then a subscriber that stops midway, and a killed process.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn ten_thousand_events_survive_a_rolled_subscriber_and_a_killed_process() {
-    const EVENTS: usize = 10_000;
-    const PUBLISHERS: usize = 32;
-    let mut events = Events::stopped().await;
-    events.start().await;
-    events.subscription("sub", &own_sink());
-    events.subscription_is("sub", true).await;
-    let idle = events.peak();
-    let data = "x".repeat(1000);
-    let began = Instant::now();
-    let publishing = (0..PUBLISHERS).map(|publisher| {
-        let (client, url, data) = (events.client.clone(), events.url("/publish"), data.clone());
-        tokio::spawn(async move {
-            for number in (publisher..EVENTS).step_by(PUBLISHERS) {
-                let status = publish(&client, &url, &number.to_string(), TYPE, &data).await;
-                assert_eq!(status.unwrap(), 204, "{number}");
-            }
-        })
-    });
-    for publisher in publishing.collect::<Vec<_>>() {
-        publisher.await.unwrap();
-    }
-    let published = began.elapsed();
-    let first = events.peak();
-    events.sink.start().await;
-    events.seen(EVENTS / 3).await;
-    events.sink.stop().await;
-    events.sink.start().await;
-    events.seen(EVENTS * 2 / 3).await;
-    events.kill();
-    events.start().await;
-    let ids = || {
-        let mut counts: HashMap<String, usize> = HashMap::new();
-        events.sink.headers("ce-id").into_iter().for_each(|id| *counts.entry(id).or_default() += 1);
-        counts
-    };
-    until("every event is delivered", || events.sink.count() >= EVENTS && ids().len() == EVENTS).await;
-    let second = events.peak();
-    let twice = ids().values().filter(|count| **count > 1).count();
-    println!(
-        "{EVENTS} events of 1 kB: accepted in {published:?}, delivered twice: {twice}, peak memory: {} MiB before, then {} and {} MiB",
-        idle >> 10,
-        first >> 10,
-        second >> 10
-    );
-    // At most the deliveries in progress when the subscriber and the process stopped.
-    assert!(twice <= 2 * 10 + 32, "{twice} were delivered twice");
-    // The 10 MB of data are on disk.
-    let most = first.max(second);
-    assert!(most < idle + (40 << 10), "{idle}, then {first} and {second} KiB");
-}
-
 /// Returns the peak memory of a process in KiB.
 fn peak(process: &Child) -> u64 {
     let status = std::fs::read_to_string(format!("/proc/{}/status", process.id())).unwrap();
     let line = status.lines().find(|line| line.starts_with("VmHWM:")).unwrap();
     line.split_whitespace().nth(1).unwrap().parse().unwrap()
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn events_of_a_journal_are_delivered_after_a_change_to_nats() {
-    let mut events = Events::stopped().await;
-    events.nats = None;
-    events.start().await;
-    events.subscription("sub", &own_sink());
-    events.subscription_is("sub", true).await;
-    assert_eq!(events.publish("1", TYPE, "in the journal").await, 204);
-    events.kill();
-    events.nats = Some(NatsServers::one());
-    events.start().await;
-    assert_eq!(events.publish("2", TYPE, "on NATS").await, 204);
-    events.sink.start().await;
-    events.seen(2).await;
-    let mut bodies = events.sink.bodies();
-    bodies.sort();
-    assert_eq!(bodies, ["in the journal", "on NATS"]);
 }

@@ -2,11 +2,15 @@
 
 use std::collections::HashSet;
 use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use fastrand::Rng;
 use http::header::AUTHORIZATION;
 use mainstay_testkit::random::random;
+use tokio::task::JoinHandle;
 
+use super::sink::Seized;
 use super::*;
 
 /// The accepted events, by their id.
