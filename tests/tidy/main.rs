@@ -132,7 +132,7 @@ const ACTS: &[&str] = &[
 /// Remaining circles: the number of files in each, by crate. Remove an entry with its circle; do not add one.
 const CIRCLES: &[(&str, &[usize])] = &[
     ("src/cluster/src", &[3]),
-    ("src/function/src", &[2, 2, 2, 3, 4, 7]),
+    ("src/function/src", &[2, 2, 3, 4, 7]),
     ("src/git/src", &[6, 8]),
     ("src/mainstay", &[2, 10]),
 ];
