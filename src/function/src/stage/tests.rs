@@ -1,6 +1,10 @@
 //! Tests of the stages: decisions from observations, without a cluster.
 
+mod base_images;
 mod build;
+mod failures;
+mod held_up;
+mod kaniko;
 mod knative;
 mod serving;
 
@@ -156,6 +160,10 @@ fn message(decision: &Decision, reason: Reason) -> String {
         _ => None,
     });
     message.unwrap_or_else(|| panic!("{reason:?} is not said: {:?}", words(decision)))
+}
+
+fn retry(job: &str, cause: RetryCause) -> RetryNow {
+    RetryNow { job: job.to_owned(), cause }
 }
 
 fn ended(kind: &str, reason: &str) -> Value {
