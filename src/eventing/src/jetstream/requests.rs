@@ -94,17 +94,23 @@ impl Requests {
 
     /// Waits for a response. If no requested message is missing, `most` messages are requested. Cancel-safe.
     pub(super) async fn arrived(&mut self, most: usize) -> Arrived {
+        self.response(Some(most)).await
+    }
+
+    /// Waits for a response, and sends no request. Cancel-safe.
+    pub(super) async fn further(&mut self) -> Arrived {
+        self.response(None).await
+    }
+
+    /// Waits for a response. Without a number of messages, it sends no request, and ignores the timer.
+    async fn response(&mut self, most: Option<usize>) -> Arrived {
         loop {
-            if most > 0 && matches!(self.request, Request::None) {
-                let most = self.permitted(most);
-                self.request = Request::Waiting(most, self.share.clone().grant(self.size, most).boxed());
-            }
-            if matches!(self.request, Request::Ready(..))
-                && let Err(error) = self.send(most).await
+            if let Some(most) = most
+                && let Err(error) = self.ask(most).await
             {
                 return Arrived::Failed(error);
             }
-            let is_timed = matches!(self.request, Request::Pause | Request::Sent(_));
+            let is_timed = most.is_some() && matches!(self.request, Request::Pause | Request::Sent(_));
             tokio::select! {
                 // Messages that have arrived are delivered.
                 biased;
@@ -114,7 +120,8 @@ impl Requests {
                         return arrived;
                     }
                 }
-                (most, grant) = granted(&mut self.request) => self.request = Request::Ready(most, grant),
+                // A waiting request that is not polled holds up those of other subscribers.
+                (batch, grant) = granted(&mut self.request) => self.request = Request::Ready(batch, grant),
                 () = &mut self.timer, if is_timed => {
                     if matches!(self.request, Request::Sent(_)) {
                         return Arrived::Lost("the server has not answered a request");
@@ -125,21 +132,16 @@ impl Requests {
         }
     }
 
-    /// Waits for a response, and sends no request. Cancel-safe.
-    pub(super) async fn further(&mut self) -> Arrived {
-        loop {
-            tokio::select! {
-                biased;
-                message = self.messages.next() => {
-                    let Some(message) = message else { return Arrived::Lost("the subscription has ended") };
-                    if let Some(arrived) = self.receive(message) {
-                        return arrived;
-                    }
-                }
-                // A waiting request that is not polled holds up those of other subscribers.
-                (most, grant) = granted(&mut self.request) => self.request = Request::Ready(most, grant),
-            }
+    /// Begins a request for `most` messages if there is none, and sends a request that has got its memory. Cancel-safe.
+    async fn ask(&mut self, most: usize) -> Result<(), Unmade> {
+        if most > 0 && matches!(self.request, Request::None) {
+            let most = self.permitted(most);
+            self.request = Request::Waiting(most, self.share.clone().grant(self.size, most).boxed());
         }
+        if matches!(self.request, Request::Ready(..)) {
+            self.send(most).await?;
+        }
+        Ok(())
     }
 
     /// Returns how many messages one request may ask for. An administrator of NATS can limit it.
