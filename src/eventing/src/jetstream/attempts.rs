@@ -34,12 +34,12 @@ const SIZE: i64 = 32 << 20;
 impl JetStream {
     /// Returns the number of failed deliveries of an event; `None` if the read fails, and for some seconds afterwards.
     pub(super) async fn attempts(&self, to: &SubscriberId, number: u64, published: Timestamp) -> Option<u32> {
-        if !self.0.counting.is_readable(Instant::now().into_std()) {
+        if !self.0.counting.reads.are_permitted(Instant::now().into_std()) {
             return None;
         }
         let subject = names::attempts(to, number, published.as_nanosecond());
         let read = self.repeat(Patience::of(LIMIT), || self.read_attempts(&subject)).await;
-        let has_begun = self.0.counting.read(read.is_ok(), Instant::now().into_std());
+        let has_begun = self.0.counting.reads.ended(read.is_ok(), Instant::now().into_std());
         let error = match read {
             Ok(attempts) => return Some(attempts),
             Err(error) => chain(&*error),
@@ -74,13 +74,13 @@ impl JetStream {
         (number, published): (u64, Timestamp),
         attempts: u32,
     ) {
-        if !self.0.counting.is_writable(Instant::now().into_std()) {
+        if !self.0.counting.writes.are_permitted(Instant::now().into_std()) {
             return;
         }
         let subject = names::attempts(to, number, published.as_nanosecond());
         let payload = Bytes::from(attempts.to_string());
         let stored = self.write_attempts(&subject, &payload, Patience::of(LIMIT)).await;
-        let has_begun = self.0.counting.stored(stored.is_ok(), Instant::now().into_std());
+        let has_begun = self.0.counting.writes.ended(stored.is_ok(), Instant::now().into_std());
         let Err(error) = stored else { return };
         let error = chain(&*error);
         if has_begun {

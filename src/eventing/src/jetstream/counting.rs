@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
-/// Time after a failed read for which no number is read, and after a failed write for which none is stored.
+/// Time after a failed request for which no request of its kind is sent.
 const PAUSE: Duration = Duration::from_secs(10);
 /// Time after a failed creation of the stream for which it is not created, unless the error passes.
 const UNCREATED: Duration = Duration::from_secs(60);
@@ -16,6 +16,10 @@ const UNCREATED: Duration = Duration::from_secs(60);
 #[derive(Debug, Default)]
 pub(super) struct Counting {
     state: Mutex<State>,
+    /// The requests that read a number.
+    pub(super) reads: Requests,
+    /// The requests that store a number.
+    pub(super) writes: Requests,
     /// Held while the stream is created.
     pub(super) creating: tokio::sync::Mutex<()>,
 }
@@ -26,15 +30,35 @@ struct State {
     exists: bool,
     /// The end of the time after a failed creation, and its error.
     uncreated: Option<(Instant, String)>,
-    /// The end of the time after a failed read.
-    unread: Option<Instant>,
-    /// The end of the time after a failed write.
-    unwritten: Option<Instant>,
-    /// Whether the last read has failed, and whether the last number was not stored.
-    is_unreadable: bool,
-    is_failing: bool,
     /// Whether the stream is used although its settings could not be corrected.
     is_uncorrected: bool,
+}
+
+/// The requests of one kind.
+#[derive(Debug, Default)]
+pub(super) struct Requests(Mutex<Sent>);
+
+#[derive(Debug, Default)]
+struct Sent {
+    /// The end of the time after a failed request.
+    paused: Option<Instant>,
+    /// Whether the last request has failed.
+    is_failing: bool,
+}
+
+impl Requests {
+    /// Returns whether a request may be sent.
+    pub(super) fn are_permitted(&self, now: Instant) -> bool {
+        self.0.lock().paused.is_none_or(|end| end <= now)
+    }
+
+    /// Records a request. Returns whether requests begin to fail with it.
+    pub(super) fn ended(&self, has_succeeded: bool, now: Instant) -> bool {
+        let mut sent = self.0.lock();
+        sent.paused = (!has_succeeded).then(|| now + PAUSE);
+        let failed = std::mem::replace(&mut sent.is_failing, !has_succeeded);
+        !has_succeeded && !failed
+    }
 }
 
 /// Why the stream could not be created.
@@ -75,32 +99,6 @@ impl Counting {
     pub(super) fn uncorrected(&self) -> bool {
         !std::mem::replace(&mut self.state.lock().is_uncorrected, true)
     }
-
-    /// Returns whether a number may be read.
-    pub(super) fn is_readable(&self, now: Instant) -> bool {
-        self.state.lock().unread.is_none_or(|end| end <= now)
-    }
-
-    /// Records a read. Returns whether reads begin to fail with it.
-    pub(super) fn read(&self, has_succeeded: bool, now: Instant) -> bool {
-        let mut state = self.state.lock();
-        state.unread = (!has_succeeded).then(|| now + PAUSE);
-        let failed = std::mem::replace(&mut state.is_unreadable, !has_succeeded);
-        !has_succeeded && !failed
-    }
-
-    /// Returns whether a number may be stored.
-    pub(super) fn is_writable(&self, now: Instant) -> bool {
-        self.state.lock().unwritten.is_none_or(|end| end <= now)
-    }
-
-    /// Records whether a number was stored. Returns whether numbers begin to be lost with it.
-    pub(super) fn stored(&self, has_succeeded: bool, now: Instant) -> bool {
-        let mut state = self.state.lock();
-        state.unwritten = (!has_succeeded).then(|| now + PAUSE);
-        let failed = std::mem::replace(&mut state.is_failing, !has_succeeded);
-        !has_succeeded && !failed
-    }
 }
 
 #[cfg(test)]
@@ -110,24 +108,24 @@ mod tests {
     #[test]
     fn no_number_is_read_for_ten_seconds_after_a_failed_read() {
         let (counting, now) = (Counting::default(), Instant::now());
-        assert!(counting.is_readable(now));
-        counting.read(false, now);
-        assert!(!counting.is_readable(now + Duration::from_secs(9)));
-        assert!(counting.is_readable(now + Duration::from_secs(10)));
-        counting.read(true, now + Duration::from_secs(10));
-        assert!(counting.is_readable(now + Duration::from_secs(10)));
+        assert!(counting.reads.are_permitted(now));
+        counting.reads.ended(false, now);
+        assert!(!counting.reads.are_permitted(now + Duration::from_secs(9)));
+        assert!(counting.reads.are_permitted(now + Duration::from_secs(10)));
+        counting.reads.ended(true, now + Duration::from_secs(10));
+        assert!(counting.reads.are_permitted(now + Duration::from_secs(10)));
     }
 
     #[test]
     fn no_number_is_stored_for_ten_seconds_after_a_failed_write() {
         let (counting, now) = (Counting::default(), Instant::now());
-        assert!(counting.is_writable(now));
-        counting.stored(false, now);
-        assert!(!counting.is_writable(now + Duration::from_secs(9)));
-        assert!(counting.is_writable(now + Duration::from_secs(10)));
-        assert!(counting.is_readable(now), "numbers are still read");
-        counting.stored(true, now);
-        assert!(counting.is_writable(now));
+        assert!(counting.writes.are_permitted(now));
+        counting.writes.ended(false, now);
+        assert!(!counting.writes.are_permitted(now + Duration::from_secs(9)));
+        assert!(counting.writes.are_permitted(now + Duration::from_secs(10)));
+        assert!(counting.reads.are_permitted(now), "numbers are still read");
+        counting.writes.ended(true, now);
+        assert!(counting.writes.are_permitted(now));
     }
 
     #[test]
@@ -153,10 +151,10 @@ mod tests {
     fn only_the_first_of_several_failures_is_reported() {
         let (counting, now) = (Counting::default(), Instant::now());
         assert_eq!(
-            [true, false, false, true, false].map(|one| counting.stored(one, now)),
+            [true, false, false, true, false].map(|one| counting.writes.ended(one, now)),
             [false, true, false, false, true]
         );
-        assert_eq!([false, false, true, false].map(|one| counting.read(one, now)), [true, false, false, true]);
+        assert_eq!([false, false, true, false].map(|one| counting.reads.ended(one, now)), [true, false, false, true]);
         assert_eq!([(); 2].map(|()| counting.uncorrected()), [true, false]);
     }
 }

@@ -195,12 +195,12 @@ async fn a_number_that_could_not_be_read_is_not_replaced() {
     store.tried(&taken, &to, Duration::from_millis(1)).await;
     drop(taken);
     // No number is read in the next hour.
-    jetstream.0.counting.read(false, Instant::now() + Duration::from_secs(3600));
+    jetstream.0.counting.reads.ended(false, Instant::now() + Duration::from_secs(3600));
     let unknown = next(&mut source).await;
     assert_eq!(unknown.attempts, None);
     store.tried(&unknown, &to, Duration::from_millis(1)).await;
     drop(unknown);
-    jetstream.0.counting.read(true, Instant::now());
+    jetstream.0.counting.reads.ended(true, Instant::now());
     assert_eq!(next(&mut source).await.attempts, Some(57));
 }
 
@@ -283,7 +283,7 @@ async fn a_stream_for_which_there_is_no_room_is_created_once_for_several_events(
     mark(&store, "$JS.API.STREAM").await;
     for number in 2..=3 {
         // The pause after a failed write is over.
-        store.0.counting.stored(true, Instant::now());
+        store.0.counting.writes.ended(true, Instant::now());
         store.record_attempts(&to, (number, EVENT.1), 1).await;
     }
     mark(&store, "$JS.API.STREAM").await;

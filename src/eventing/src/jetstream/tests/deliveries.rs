@@ -145,7 +145,7 @@ async fn a_failed_delivery_is_not_counted_if_the_earlier_ones_are_not_known() {
     // The first number that is stored would create the stream.
     let mut created = subscribe(&worker.fake.client, "$JS.API.STREAM.UPDATE.*").await;
     // No number is read in the next hour.
-    jetstream.0.counting.read(false, std::time::Instant::now() + Duration::from_secs(3600));
+    jetstream.0.counting.reads.ended(false, std::time::Instant::now() + Duration::from_secs(3600));
     let inbox = worker.fake.request().await.inbox;
     worker.fake.message_again(&inbox, 1).await;
     let (id, mut connection) = worker.delivered().await;
