@@ -153,7 +153,7 @@ pub(super) const ROWS: &[Row] = &[
     elsewhere(
         "helm install mainstay manifests/chart -n mainstay-system --create-namespace \\\n  \
          --set git.url=git@github.com:team/shop.git --set 'git.paths={apps}' --set image=registry.example.com/mainstay:0.1.0",
-        "another way to the same objects, which tests/cli/chart.rs goes",
+        "another way to the same objects, which tests/cli/chart/releases.rs goes",
     ),
     cluster(
         "kubectl -n mainstay-system wait --for=condition=Ready gitsync/shop",
