@@ -35,30 +35,67 @@ pub(super) const WORDS: [(&str, &str); 8] = [
     ("of which", "a sentence of its own"),
 ];
 
+/// A link, or words in code, of a list item or of a cell of a table.
+pub(super) enum Part {
+    Link(String),
+    Code(String),
+}
+
+/// Collects the links and the code of list items and of cells.
+#[derive(Default)]
+struct Entries {
+    /// The entries that have not ended. The last one is the innermost.
+    open: Vec<Vec<Part>>,
+    done: Vec<Vec<Part>>,
+}
+
+impl Entries {
+    fn take(&mut self, event: &Event<'_>) {
+        let part = match event {
+            Event::Start(Tag::Item | Tag::TableCell) => return self.open.push(Vec::new()),
+            Event::End(TagEnd::Item | TagEnd::TableCell) => return self.done.extend(self.open.pop()),
+            Event::Start(Tag::Link { dest_url, .. }) => Part::Link(dest_url.to_string()),
+            Event::Code(code) => Part::Code(code.to_string()),
+            _ => return,
+        };
+        if let Some(entry) = self.open.last_mut() {
+            entry.push(part);
+        }
+    }
+}
+
 /// The relevant parts of a Markdown file.
-struct Page {
-    path: PathBuf,
+pub(super) struct Page {
+    pub(super) path: PathBuf,
     lines: usize,
     /// The anchors of the page's headings.
     anchors: BTreeSet<String>,
     links: Vec<String>,
+    /// The links and the code of each list item and of each cell, in order.
+    pub(super) entries: Vec<Vec<Part>>,
     /// Paragraphs and list items, without code.
     paragraphs: Vec<String>,
 }
 
 impl Page {
     fn read(path: &Path) -> Self {
-        let text = fs::read_to_string(path).unwrap();
+        Self::of(path, &fs::read_to_string(path).unwrap())
+    }
+
+    /// Returns the page at `path` with this text.
+    pub(super) fn of(path: &Path, text: &str) -> Self {
         let mut page = Self {
             path: path.to_owned(),
             lines: text.lines().count(),
             anchors: BTreeSet::new(),
             links: Vec::new(),
+            entries: Vec::new(),
             paragraphs: Vec::new(),
         };
         let mut headings = BTreeMap::<String, usize>::new();
-        let (mut words, mut quiet) = (String::new(), 0_usize);
-        for event in Parser::new_ext(&text, Options::ENABLE_TABLES) {
+        let (mut words, mut quiet, mut entries) = (String::new(), 0_usize, Entries::default());
+        for event in Parser::new_ext(text, Options::ENABLE_TABLES) {
+            entries.take(&event);
             match event {
                 Event::Start(Tag::Link { dest_url, .. } | Tag::Image { dest_url, .. }) => {
                     page.links.push(dest_url.to_string());
@@ -83,6 +120,7 @@ impl Page {
                 _ => {}
             }
         }
+        page.entries = entries.done;
         page
     }
 
@@ -115,7 +153,7 @@ pub(super) fn markdown(folder: &Path) -> Vec<PathBuf> {
     found
 }
 
-fn book() -> Vec<Page> {
+pub(super) fn book() -> Vec<Page> {
     markdown(Path::new("docs")).iter().map(|path| Page::read(path)).collect()
 }
 
@@ -125,7 +163,7 @@ fn all() -> Vec<Page> {
 }
 
 /// Normalizes a path.
-fn plain(path: &Path) -> PathBuf {
+pub(super) fn plain(path: &Path) -> PathBuf {
     let mut plain = PathBuf::new();
     for part in path.components() {
         match part {

@@ -6,6 +6,7 @@
 mod addresses;
 mod book;
 mod circles;
+mod develop;
 mod functions;
 mod health;
 mod keys;
