@@ -30,7 +30,7 @@ impl Bounds {
         Self { runs: LEASE, restarted: LEASE, replaced: LEASE + start }
     }
 
-    /// Returns the bound after a death with this loss; `None` if each responsible agent runs.
+    /// Returns the bound after the death of this part; for `None`, the bound while each responsible agent runs.
     pub(super) fn after(self, lost: Option<Lost>) -> Duration {
         match lost {
             None => self.runs,

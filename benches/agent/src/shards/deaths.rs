@@ -7,7 +7,7 @@ use std::{collections::HashMap, time::Instant};
 pub(crate) enum Deaths {
     Pods,
     Containers,
-    // Every second death is that of a container. Not a doc comment, because `--help` would need a page for it.
+    // Every second death is that of a container. Not a doc comment, because `--help` would need a page for them.
     #[default]
     Both,
 }
@@ -17,9 +17,8 @@ impl Deaths {
     pub(super) fn lost(self, before: usize) -> Lost {
         match self {
             Self::Pods => Lost::Pod,
-            Self::Containers => Lost::Container,
             Self::Both if before.is_multiple_of(2) => Lost::Pod,
-            Self::Both => Lost::Container,
+            Self::Both | Self::Containers => Lost::Container,
         }
     }
 

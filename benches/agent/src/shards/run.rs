@@ -213,8 +213,8 @@ impl<'w> Run<'w> {
         Ok(())
     }
 
-    /// Adds a change. If an agent has died and its Lease has not expired, the share is already unprotected. So it is if the
-    /// container of the agent restarts and has not written the Lease yet.
+    /// Adds a change. If an agent has died and its Lease has not expired, the share is already unprotected. The
+    /// same applies if its container restarts and has not written the Lease yet.
     fn begin(&mut self, mut change: Change, owners: &Owners) {
         let died = |agent: &str| self.world.fleet.died(agent, owners.written(agent));
         change.entrust(owners.responsible(change.place.sync), died);
