@@ -124,6 +124,9 @@ pub struct Arguments {
     /// Time for which agents of --shards are killed, one every 20 s, 1 to 600; 1 when not given
     #[arg(long, value_name = "MINUTES", requires = "shards", value_parser = clap::value_parser!(u64).range(1..=600))]
     minutes: Option<u64>,
+    /// Deaths of the agents of --shards: their pods are replaced, their containers restart in their pods, or both in turn; both when not given
+    #[arg(long, value_name = "KIND", value_enum, requires = "shards")]
+    deaths: Option<shards::Deaths>,
     /// Audit log of the API server of --kubeconfig, for --shards: a file with the writes of the ServiceAccounts of the namespace `mainstay-bench`, those of ConfigMaps with responses, as the policy `tests/real/audit-shards.yaml` selects them
     #[arg(long, value_name = "FILE", requires = "shards", requires = "kubeconfig")]
     audit: Option<PathBuf>,
@@ -213,11 +216,14 @@ async fn with_shards(product: &Product, arguments: &Arguments, shards: u8) -> Re
         shards,
         syncs: syncs as usize,
         memory: arguments.memory.clone(),
+        deaths: arguments.deaths.unwrap_or_default(),
         length: Duration::from_secs(60 * minutes),
     };
     let shards::Measured { table, held } = shards::measure(product, &plan).await?;
-    let of = shards::OBJECTS;
-    let load =
-        format!("{syncs} GitSyncs of {of} ConfigMaps, {} agents with shards, {minutes} min of kills", plan.shards);
+    let (of, killed) = (shards::OBJECTS, plan.deaths.described());
+    let load = format!(
+        "{syncs} GitSyncs of {of} ConfigMaps, {} agents with shards, {minutes} min of kills of {killed}",
+        plan.shards
+    );
     Ok(Report { table: format!("\n{load}; requests without watches and Leases.\n{table}"), held })
 }

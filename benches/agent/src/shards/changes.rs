@@ -9,7 +9,11 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::{load::Place, watch::Watched};
+use super::{
+    deaths::{Death, Lost},
+    load::Place,
+    watch::Watched,
+};
 
 /// The origin of a change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -58,13 +62,6 @@ impl Responsible {
         let others = self.claimants.iter().filter(|claimant| self.holder.as_ref() != Some(*claimant));
         self.holder.iter().chain(others)
     }
-}
-
-/// The death of an agent that was responsible for an object.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Death {
-    pub at: Instant,
-    pub agent: String,
 }
 
 /// The event from which the time of a change is counted. It is the change itself if there was no such event.
@@ -119,12 +116,17 @@ impl Change {
         Some(end.saturating_duration_since(from.unwrap_or(self.start)))
     }
 
+    /// Returns the part that the last death of a responsible agent ended. `None` if there was no death.
+    pub(super) fn lost(&self) -> Option<Lost> {
+        self.deaths.iter().max_by_key(|death| death.at).map(|death| death.lost)
+    }
+
     /// Sets the agents that are responsible when the change begins. Those that have died already leave the object
     /// unprotected.
-    pub(super) fn entrust(&mut self, responsible: Responsible, died: impl Fn(&str) -> Option<Instant>) {
+    pub(super) fn entrust(&mut self, responsible: Responsible, died: impl Fn(&str) -> Option<Death>) {
         for agent in responsible.agents() {
-            if let Some(at) = died(agent) {
-                self.bereave(&Death { at, agent: agent.clone() }, responsible.part(agent));
+            if let Some(death) = died(agent) {
+                self.bereave(&death, responsible.part(agent));
             }
         }
         self.responsible = responsible;
@@ -249,7 +251,7 @@ mod tests {
     fn the_time_of_a_change_begins_with_the_last_death_of_its_agent() {
         let start = Instant::now();
         let at = |seconds| start + Duration::from_secs(seconds);
-        let death = |seconds| Death { at: at(seconds), agent: format!("agent-{seconds}") };
+        let death = |seconds| Death { at: at(seconds), agent: format!("agent-{seconds}"), lost: Lost::Pod };
         let part = |is_holder| if is_holder { Part::Holder } else { Part::Other };
         let mut changes = Changes::default();
         changes.begin(Change::new(PLACE, Cause::Commit, 5, "1".to_owned(), start));
@@ -274,18 +276,39 @@ mod tests {
             holder: Some(holder.to_owned()),
             claimants: claimants.iter().map(|name| (*name).to_owned()).collect(),
         };
+        let death = |seconds, agent: &str, lost| Death { at: at(seconds), agent: agent.to_owned(), lost };
         let mut change = Change::new(PLACE, Cause::Edit, 5, "0".to_owned(), at(1));
+        assert_eq!(change.lost(), None);
         // The holder has died before the edit. Another agent takes over and dies while a new agent holds the shard.
-        change.entrust(responsible("one", &["one"]), |agent| (agent == "one").then_some(start));
+        change.entrust(responsible("one", &["one"]), |agent| (agent == "one").then(|| death(0, "one", Lost::Pod)));
+        assert_eq!(change.lost(), Some(Lost::Pod));
         let mut changes = Changes::default();
         changes.begin(change);
         let later = responsible("three", &["two"]);
-        changes.orphan(&Death { at: at(20), agent: "two".to_owned() }, |_| later.part("two"));
-        changes.orphan(&Death { at: at(21), agent: "four".to_owned() }, |_| later.part("four"));
+        changes.orphan(&death(20, "two", Lost::Container), |_| later.part("two"));
+        changes.orphan(&death(21, "four", Lost::Pod), |_| later.part("four"));
         changes.see(&event(6, Some("0"), at(34)));
         let change = changes.all().next().unwrap();
         let took = [Since::First, Since::Last, Since::Holder].map(|since| change.took(since));
         assert_eq!(took, [34, 14, 34].map(|seconds| Some(Duration::from_secs(seconds))));
+        assert_eq!(change.lost(), Some(Lost::Container));
         assert_eq!(change.deaths.iter().map(|death| &*death.agent).collect::<Vec<_>>(), ["one", "two"]);
+    }
+
+    #[test]
+    fn a_change_belongs_to_the_last_death_in_time() {
+        let start = Instant::now();
+        let death = |seconds, agent: &str, lost| {
+            Some(Death { at: start + Duration::from_secs(seconds), agent: agent.to_owned(), lost })
+        };
+        for (container, pod, expected) in [(1, 2, Lost::Pod), (2, 1, Lost::Container)] {
+            let mut change = Change::new(PLACE, Cause::Edit, 5, "0".to_owned(), start);
+            let responsible = Responsible { holder: Some("one".to_owned()), claimants: vec!["two".to_owned()] };
+            change.entrust(responsible, |agent| match agent {
+                "one" => death(container, agent, Lost::Container),
+                _ => death(pod, agent, Lost::Pod),
+            });
+            assert_eq!((change.deaths.len(), change.lost()), (2, Some(expected)));
+        }
     }
 }

@@ -1,18 +1,23 @@
-//! The agents with shards: processes that are killed and replaced like pods.
+//! The agents with shards: processes that are killed like containers that restart, or like pods that are replaced.
 //!
-//! Each has a ServiceAccount, an identity in the Leases and a data directory of its own, as a pod that replaces another.
+//! Each has a ServiceAccount, an identity in the Leases and a data directory of its own, as a pod. A container that restarts
+//! keeps them.
 
 use std::{
-    collections::HashMap,
     ffi::OsString,
     fs,
     path::PathBuf,
     time::{Duration, Instant},
 };
 
+use kube::Api;
 use serde_json::Value;
 
-use super::{Error, access};
+use super::{
+    Error, access,
+    deaths::{Dead, Death, Lost},
+    watch,
+};
 use crate::{
     counters::{Counters, Requests},
     process::Process,
@@ -50,7 +55,7 @@ impl Agent {
     }
 }
 
-/// The cost of an agent.
+/// The cost of a process of an agent.
 #[derive(Clone, Debug)]
 pub(super) struct Usage {
     pub name: String,
@@ -70,7 +75,7 @@ pub(super) struct Fleet {
     shards: u8,
     running: Vec<Agent>,
     ended: Vec<Usage>,
-    deaths: HashMap<String, Instant>,
+    dead: Dead,
     /// Number of agents that were started.
     started: usize,
     /// Number of agents that ended by themselves.
@@ -86,7 +91,7 @@ impl Fleet {
             shards,
             running: Vec::new(),
             ended: Vec::new(),
-            deaths: HashMap::new(),
+            dead: Dead::default(),
             started: 0,
             failed: 0,
         };
@@ -101,9 +106,14 @@ impl Fleet {
     }
 
     /// Starts another agent, and does not wait for it.
-    pub(super) async fn add(&mut self, stand: &Stand) -> Result<(), Error> {
+    async fn add(&mut self, stand: &Stand) -> Result<(), Error> {
         self.started += 1;
-        let name = format!("agent-{:03}", self.started);
+        self.launch(stand, format!("agent-{:03}", self.started)).await
+    }
+
+    /// Starts the process of an agent with this identity. Its data directory may exist.
+    async fn launch(&mut self, stand: &Stand, name: String) -> Result<(), Error> {
+        // A token of an earlier process may expire soon.
         let token = stand.user_token(&name).await?;
         let kubeconfig = self.directory.join(format!("{name}.kubeconfig"));
         fs::write(&kubeconfig, access::kubeconfig(&self.cluster, &token)).map_err(Error::Directory)?;
@@ -130,41 +140,56 @@ impl Fleet {
         self.running.iter().any(|agent| agent.name == name)
     }
 
-    /// Returns the time of an agent's death. `None` for a running agent.
-    pub(super) fn died(&self, name: &str) -> Option<Instant> {
-        self.deaths.get(name).copied()
+    /// Returns the death of an agent. `None` for a running agent. `written` is the resource version of its newest Lease.
+    pub(super) fn died(&self, name: &str, written: u64) -> Option<Death> {
+        self.dead.of(name, written)
     }
 
-    /// Kills an agent. Returns its name and the time of its death.
-    pub(super) async fn kill(&mut self, at: usize) -> Result<(String, Instant), Error> {
+    /// Kills an agent. [`Self::replace`] starts its successor.
+    pub(super) async fn kill(&mut self, stand: &Stand, at: usize, lost: Lost) -> Result<Death, Error> {
         self.running[at].count().await;
         let mut agent = self.running.swap_remove(at);
-        self.ended.push(agent.usage("killed"));
+        self.ended.push(agent.usage(match lost {
+            Lost::Container => "container killed",
+            Lost::Pod => "pod killed",
+        }));
         agent.process.kill().await?;
-        let died = Instant::now();
-        self.deaths.insert(agent.name.clone(), died);
-        Ok((agent.name, died))
+        let death = Death { at: Instant::now(), agent: agent.name, lost };
+        let version = match lost {
+            Lost::Container => Some(watch::version(&Api::namespaced(stand.client.clone(), NAMESPACE)).await?),
+            Lost::Pod => None,
+        };
+        self.dead.add(death.clone(), version);
+        Ok(death)
     }
 
-    /// Replaces agents that have ended by themselves, as a kubelet does. Returns their names with the time.
-    pub(super) async fn replace_ended(&mut self, stand: &Stand) -> Result<Vec<(String, Instant)>, Error> {
+    /// Starts the container of a dead agent, or the pod that replaces it, and does not wait for it.
+    pub(super) async fn replace(&mut self, stand: &Stand, death: &Death) -> Result<(), Error> {
+        match death.lost {
+            Lost::Container => self.launch(stand, death.agent.clone()).await,
+            Lost::Pod => self.add(stand).await,
+        }
+    }
+
+    /// Replaces the pods of agents that have ended by themselves. Returns their deaths.
+    pub(super) async fn replace_ended(&mut self, stand: &Stand) -> Result<Vec<Death>, Error> {
         let mut found = Vec::new();
         for at in (0..self.running.len()).rev() {
             if self.running[at].process.has_ended()? {
                 let agent = self.running.swap_remove(at);
                 self.ended.push(agent.usage("**ended by itself**"));
-                found.push((agent.name, Instant::now()));
+                found.push(Death { at: Instant::now(), agent: agent.name, lost: Lost::Pod });
             }
         }
-        for (name, died) in &found {
+        for death in &found {
             self.failed += 1;
-            self.deaths.insert(name.clone(), *died);
-            self.add(stand).await?;
+            self.dead.add(death.clone(), None);
+            self.replace(stand, death).await?;
         }
         Ok(found)
     }
 
-    /// Returns the cost of each agent so far, in the order of their start.
+    /// Returns the cost of each process so far, ordered by agent and start.
     pub(super) async fn usages(&mut self) -> Vec<Usage> {
         for agent in &mut self.running {
             agent.count().await;

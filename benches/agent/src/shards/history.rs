@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 
-use super::{changes::Death, leases::Shown};
+use super::{deaths::Death, leases::Shown};
 
 /// The events of a measurement, in order.
 #[derive(Debug)]

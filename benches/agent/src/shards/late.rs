@@ -12,6 +12,7 @@ use super::{
     audit::Log,
     bounds::Bounds,
     changes::{Cause, Change, Changes, Responsible, Since},
+    deaths::Death,
     history::{History, relative},
     load::{Place, sync_name},
 };
@@ -46,7 +47,7 @@ pub(super) fn explain(changes: &Changes, sources: &Sources<'_>) -> Vec<String> {
 
 impl Sources<'_> {
     fn bound(&self, change: &Change) -> Duration {
-        if change.deaths.is_empty() { self.bounds.runs } else { self.bounds.died }
+        self.bounds.after(change.lost())
     }
 
     fn is_late(&self, change: &Change) -> bool {
@@ -91,11 +92,12 @@ impl Sources<'_> {
     fn deaths(&self, change: &Change) -> Vec<(Instant, String)> {
         let from = change.start.checked_sub(BEFORE).unwrap_or(change.start);
         let listed = self.history.deaths.iter().filter(|death| death.at >= from && !is_after_end(change, death.at));
-        let text = |at: Instant, agent: &str, is_responsible: bool| {
-            let part = if is_responsible { "was responsible" } else { "was not responsible" };
-            format!("{}: {agent} dies, and {part}", relative(at, change.start))
+        let text = |death: &Death| {
+            let part = if change.deaths.contains(death) { "was responsible" } else { "was not responsible" };
+            let time = relative(death.at, change.start);
+            format!("{time}: the {} of {} dies, and {part}", death.lost.name(), death.agent)
         };
-        listed.map(|death| (death.at, text(death.at, &death.agent, change.deaths.contains(death)))).collect()
+        listed.map(|death| (death.at, text(death))).collect()
     }
 
     /// Returns the states of Leases that show another holder, or that an agent owns the GitSync, or does not any more.
@@ -118,6 +120,8 @@ impl Sources<'_> {
             let sync = sync_name(change.place.sync);
             if claims && (!claimed || holder != before) {
                 found.push((shown.at, format!("{time}: {holder} publishes that it owns `{sync}`")));
+            } else if claimed && !claims && holder == before && !shown.has_view() {
+                found.push((shown.at, format!("{time}: {holder} publishes no set, as after a start")));
             } else if claimed && !claims && holder == before {
                 found.push((shown.at, format!("{time}: {holder} publishes that it does not own `{sync}` any more")));
             }
@@ -156,7 +160,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::shards::{changes::Death, leases::Shown, watch::Watched};
+    use crate::shards::{deaths::Lost, leases::Shown, watch::Watched};
 
     const PLACE: Place = Place { sync: 3, number: 1 };
 
@@ -184,8 +188,17 @@ mod tests {
     fn a_change_within_its_bound_is_not_explained() {
         let start = Instant::now();
         let history = History::new(start, jiff::Timestamp::UNIX_EPOCH);
-        for (deaths, seconds, is_late) in [(0, 14, false), (0, 16, true), (1, 21, false), (1, 23, true)] {
-            let deaths: Vec<Death> = (0..deaths).map(|_| Death { at: start, agent: "one".to_owned() }).collect();
+        let (container, pod) = (Some(Lost::Container), Some(Lost::Pod));
+        for (lost, seconds, is_late) in [
+            (None, 14, false),
+            (None, 16, true),
+            (container, 14, false),
+            (container, 16, true),
+            (pod, 21, false),
+            (pod, 23, true),
+        ] {
+            let death = lost.map(|lost| Death { at: start, agent: "one".to_owned(), lost });
+            let deaths: Vec<Death> = death.into_iter().collect();
             let changes = changes(start, &deaths, Some(start + Duration::from_secs(seconds)));
             assert_eq!(!explained(&changes, &history, None).is_empty(), is_late, "{seconds} s after {deaths:?}");
         }
@@ -200,7 +213,7 @@ mod tests {
     fn a_late_revert_is_explained_by_the_deaths_and_the_leases() {
         let start = Instant::now() + Duration::from_mins(2);
         let at = |seconds| start + Duration::from_secs(seconds);
-        let death = |at, agent: &str| Death { at, agent: agent.to_owned() };
+        let death = |at, agent: &str| Death { at, agent: agent.to_owned(), lost: Lost::Pod };
         let shown = |at, shard: &str, holder: &str, claims: bool| {
             let name = format!("mainstay-{shard}");
             let lease = json!({"metadata": {"name": name}, "spec": {"holderIdentity": holder}, "claims": claims});
@@ -222,14 +235,44 @@ mod tests {
         let expected = "\
             - edit of `shared-00003-1` at 00:00:00.000Z: 35.00 s since the first death, 15.00 s since the last one, bound 21.50 s; \
             responsible then: one by the Leases, one by a published set\n\
-            \x20 - +1.0 s: one dies, and was responsible\n\
+            \x20 - +1.0 s: the pod of one dies, and was responsible\n\
             \x20 - +16.0 s: two publishes that it owns `shared-00003`\n\
             \x20 - +19.0 s: three holds the Lease `mainstay-shard-0`\n\
-            \x20 - +21.0 s: two dies, and was responsible\n\
+            \x20 - +21.0 s: the pod of two dies, and was responsible\n\
             \x20 - +35.0 s: three publishes that it owns `shared-00003`\n\
             \x20 - +36.0 s: as committed; no audit log shows the agent\n";
         assert_eq!(text, expected);
         let text = explained(&changes, &history, Some(&Log::default()));
         assert!(text.contains("the audit log has no write of `shared-00003-1` with version 6"), "{text}");
+    }
+
+    #[test]
+    fn a_late_revert_after_a_restart_shows_when_the_agent_published_again() {
+        let start = Instant::now() + Duration::from_mins(2);
+        let at = |seconds| start + Duration::from_secs(seconds);
+        let shown = |at, annotations: Value, claims: bool| {
+            let metadata = json!({"name": "mainstay-shard-0", "annotations": annotations});
+            let lease = json!({"metadata": metadata, "spec": {"holderIdentity": "one"}, "claims": claims});
+            Shown { at, lease }
+        };
+        let mut history = History::new(start, jiff::Timestamp::UNIX_EPOCH);
+        let death = Death { at: at(1), agent: "one".to_owned(), lost: Lost::Container };
+        history.deaths = vec![death.clone()];
+        history.leases = vec![
+            shown(start, json!({"mainstay.dev/shard-view": "0"}), true),
+            shown(at(2), json!({}), false),
+            shown(at(15), json!({"mainstay.dev/shard-view": "0"}), true),
+        ];
+        let text = explained(&changes(start, &[death], Some(at(17))), &history, None);
+        let expected = "\
+            - edit of `shared-00003-1` at 00:00:00.000Z: 16.00 s since the death, bound 15.00 s; \
+            responsible then: one by the Leases, one by a published set\n\
+            \x20 - +0.0 s: one holds the Lease `mainstay-shard-0`\n\
+            \x20 - +0.0 s: one publishes that it owns `shared-00003`\n\
+            \x20 - +1.0 s: the container of one dies, and was responsible\n\
+            \x20 - +2.0 s: one publishes no set, as after a start\n\
+            \x20 - +15.0 s: one publishes that it owns `shared-00003`\n\
+            \x20 - +17.0 s: as committed; no audit log shows the agent\n";
+        assert_eq!(text, expected);
     }
 }

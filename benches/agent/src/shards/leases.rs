@@ -11,6 +11,8 @@ use super::watch::follow;
 
 /// Selector of the Leases of shards.
 pub(super) const SELECTOR: &str = "mainstay.dev/shard-lease=member";
+/// Annotation with the set of agents by which the agent of a Lease works.
+const VIEW: &str = "mainstay.dev/shard-view";
 
 /// A state of a Lease that differs from the one before in more than its renewal.
 #[derive(Clone, Debug)]
@@ -28,6 +30,11 @@ impl Shown {
     /// Returns the identity of the agent that holds the Lease; empty if it is released.
     pub(super) fn holder(&self) -> &str {
         self.lease["spec"]["holderIdentity"].as_str().unwrap_or_default()
+    }
+
+    /// Whether the agent has published a set of agents. A process that has just started has not.
+    pub(super) fn has_view(&self) -> bool {
+        self.lease["metadata"]["annotations"][VIEW].is_string()
     }
 }
 

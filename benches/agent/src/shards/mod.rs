@@ -8,6 +8,7 @@ mod access;
 mod audit;
 mod bounds;
 mod changes;
+mod deaths;
 mod fleet;
 mod history;
 mod late;
@@ -20,7 +21,7 @@ mod situations;
 mod watch;
 mod world;
 
-pub(super) use self::{load::OBJECTS, plan::Plan, report::Measured};
+pub(super) use self::{deaths::Deaths, load::OBJECTS, plan::Plan, report::Measured};
 use super::{Error, Product, progress};
 
 /// Measures with these parameters.

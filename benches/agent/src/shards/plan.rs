@@ -2,6 +2,8 @@
 
 use std::{path::PathBuf, time::Duration};
 
+use super::deaths::Deaths;
+
 /// The parameters.
 pub(crate) struct Plan {
     /// Kubeconfig of another cluster; `None` for an embedded one.
@@ -14,6 +16,8 @@ pub(crate) struct Plan {
     pub syncs: usize,
     /// Memory of each agent; its default when not given.
     pub memory: Option<String>,
+    /// The parts of agents that are killed.
+    pub deaths: Deaths,
     /// Time for which agents are killed.
     pub length: Duration,
 }

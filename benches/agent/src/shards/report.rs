@@ -6,6 +6,7 @@ use super::{
     audit::Evaluation,
     bounds::Bounds,
     changes::{Cause, Change, Since},
+    deaths::Lost,
     fleet::Usage,
     run::{Finished, SETTLED},
     world::Found,
@@ -114,28 +115,38 @@ impl Outcome {
     }
 
     /// Returns the times of the changes of a cause. The bound after a death applies to each death of a responsible agent, so
-    /// to the time since the last one. The other times after a death are shown without a target.
-    fn times(&self, cause: Cause, what: &str, done: &str) -> [Finding; 4] {
-        let Bounds { runs, died } = self.bounds;
-        let all: Vec<&Change> = self.finished.changes.of(cause).collect();
-        let orphaned: Vec<&Change> = all.iter().copied().filter(|change| change.orphaned.is_some()).collect();
-        let (dead, alive): (Vec<&Change>, Vec<&Change>) = all.into_iter().partition(|change| !change.deaths.is_empty());
-        let last = format!("{what}, a responsible agent is dead, since the last death of one");
+    /// to the time since the last one, which also decides the row. The other times after a death are shown without a target.
+    fn times(&self, cause: Cause, what: &str, done: &str) -> Vec<Finding> {
+        let Finished { changes, kills, .. } = &self.finished;
+        let of =
+            |lost: Option<Lost>| -> Vec<&Change> { changes.of(cause).filter(|change| change.lost() == lost).collect() };
+        let row = |what: String, changes: &[&Change], lost: Option<Lost>| {
+            times(what, done, &took(changes, Since::Last), self.bounds.after(lost))
+        };
+        let mut rows = vec![row(format!("{what}, each responsible agent runs"), &of(None), None)];
+        for (lost, then) in [(Lost::Container, "its container restarts"), (Lost::Pod, "its pod is replaced")] {
+            let dead = of(Some(lost));
+            if !dead.is_empty() || kills.of(lost) > 0 {
+                let what = format!("{what}, a responsible agent is dead: {then}, since the last death of one");
+                rows.push(row(what, &dead, Some(lost)));
+            }
+        }
+        let dead: Vec<&Change> = changes.of(cause).filter(|change| change.lost().is_some()).collect();
         let first = format!("{what}, a responsible agent is dead, since the first death of one");
+        rows.push(shown(&first, &dead, Since::First, self.bounds));
+        let orphaned: Vec<&Change> = changes.of(cause).filter(|change| change.orphaned.is_some()).collect();
         let holder = format!("{what}, the agent that holds the shard is dead, since its death");
-        [
-            times(format!("{what}, each responsible agent runs"), done, &took(&alive, Since::Last), runs),
-            times(last, done, &took(&dead, Since::Last), died),
-            shown(&first, &took(&dead, Since::First), died),
-            shown(&holder, &took(&orphaned, Since::Holder), died),
-        ]
+        rows.push(shown(&holder, &orphaned, Since::Holder, self.bounds));
+        rows
     }
 
     fn end(&self) -> Finding {
         let Finished { changes, commits, kills, .. } = &self.finished;
         let edits = changes.of(Cause::Edit).count();
         let what = format!(
-            "{kills} kills of an agent, {commits} commits and {edits} edits in {}; until all are Ready after that",
+            "{} kills of a container, {} of a pod, {commits} commits and {edits} edits in {}; until all are Ready after that",
+            kills.containers,
+            kills.pods,
             duration(self.length)
         );
         let mut requests = Requests::default();
@@ -193,13 +204,15 @@ fn times(what: String, done: &str, took: &[Option<Duration>], promised: Duration
     }
 }
 
-/// Returns the times of changes without a target, and the number of those that took longer than a bound.
-fn shown(what: &str, took: &[Option<Duration>], bound: Duration) -> Finding {
-    let (measured, ..) = measured(took);
-    let longer = took.iter().flatten().filter(|took| **took > bound).count();
+/// Returns the times of changes without a target, and the number of those that took longer than the bound after their last
+/// death.
+fn shown(what: &str, changes: &[&Change], since: Since, bounds: Bounds) -> Finding {
+    let (measured, ..) = measured(&took(changes, since));
+    let is_longer = |change: &&&Change| change.took(since).is_some_and(|took| took > bounds.after(change.lost()));
+    let longer = changes.iter().filter(is_longer).count();
     Finding {
-        what: format!("{} {what}", took.len()),
-        measured: format!("{measured}; {longer} in more than {}", duration(bound)),
+        what: format!("{} {what}", changes.len()),
+        measured: format!("{measured}; {longer} in more than the bound of their last death"),
         targets: Vec::new(),
     }
 }
@@ -229,7 +242,8 @@ mod tests {
 
     use super::*;
     use crate::shards::{
-        changes::{Changes, Death, Part},
+        changes::{Changes, Part},
+        deaths::{Death, Kills},
         history::History,
         load::Place,
         watch::Watched,
@@ -249,7 +263,7 @@ mod tests {
                 changes,
                 history: History::new(Instant::now(), jiff::Timestamp::UNIX_EPOCH),
                 commits: 40,
-                kills: 30,
+                kills: Kills { containers: 15, pods: 0 },
             },
             objects: Differences::default(),
             log: Some(log),
@@ -309,25 +323,35 @@ mod tests {
     fn the_bound_after_a_death_applies_to_the_last_death_of_a_responsible_agent() {
         let start = Instant::now();
         let at = |seconds| start + Duration::from_secs(seconds);
-        let after = |second: u64, end: u64| {
+        let after = |second: u64, lost: Lost, end: u64| {
             let (mut changes, place) = (Changes::default(), Place { sync: 0, number: 0 });
             changes.begin(Change::new(place, Cause::Edit, 5, "0".to_owned(), start));
-            changes.orphan(&Death { at: at(0), agent: "one".to_owned() }, |_| Part::Holder);
-            changes.orphan(&Death { at: at(second), agent: "two".to_owned() }, |_| Part::Claimant);
+            let death = |seconds, agent: &str, lost| Death { at: at(seconds), agent: agent.to_owned(), lost };
+            changes.orphan(&death(0, "one", Lost::Pod), |_| Part::Holder);
+            changes.orphan(&death(second, "two", lost), |_| Part::Claimant);
             let (name, at) = (place.name(), at(end));
             changes.see(&Watched { name, version: 6, revision: Some("0".to_owned()), at });
             Outcome { late: vec!["- an edit\n".to_owned()], ..outcome(changes, Evaluation::default()) }.measured()
         };
-        let held = after(20, 34);
+        let held = after(20, Lost::Pod, 34);
         for row in [
-            "| 1 edits, a responsible agent is dead, since the last death of one | p50 14.00 s",
-            "at most 34.00 s; 0 never; 1 in more than 25.00 s |  |  |",
+            "| 0 edits, a responsible agent is dead: its container restarts, since the last death of one | p50 0.0 ms",
+            "| 1 edits, a responsible agent is dead: its pod is replaced, since the last death of one | p50 14.00 s",
+            "| 1 edits, a responsible agent is dead, since the first death of one | p50 34.00 s",
+            "at most 34.00 s; 0 never; 1 in more than the bound of their last death |  |  |",
             "| 1 edits, the agent that holds the shard is dead, since its death | p50 34.00 s",
             "Late changes, with times since the change:\n\n- an edit\n",
         ] {
             assert!(held.held && held.table.contains(row), "{row}: {}", held.table);
         }
-        let missed = after(2, 34);
+        let missed = after(2, Lost::Pod, 34);
         assert!(!missed.held && missed.table.contains("**missed: ≤ 25.00 s**"), "{}", missed.table);
+        let restarted = after(20, Lost::Container, 34);
+        let row =
+            "| 1 edits, a responsible agent is dead: its container restarts, since the last death of one | p50 14.00 s";
+        assert!(restarted.held && restarted.table.contains(row), "{}", restarted.table);
+        assert!(!restarted.table.contains("its pod is replaced"), "{}", restarted.table);
+        let missed = after(18, Lost::Container, 34);
+        assert!(!missed.held && missed.table.contains("**missed: ≤ 15.00 s**"), "{}", missed.table);
     }
 }

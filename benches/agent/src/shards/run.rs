@@ -4,7 +4,8 @@ use std::time::{Duration, Instant};
 
 use super::{
     Error,
-    changes::{Cause, Change, Changes, Death},
+    changes::{Cause, Change, Changes},
+    deaths::{Death, Deaths, Kills},
     history::History,
     load::{OBJECTS, Place},
     progress,
@@ -58,8 +59,9 @@ pub(super) struct Run<'w> {
     choices: Choices,
     changes: Changes,
     history: History,
+    deaths: Deaths,
     commits: usize,
-    kills: usize,
+    kills: Kills,
 }
 
 /// The events of a measurement.
@@ -67,14 +69,15 @@ pub(super) struct Finished {
     pub changes: Changes,
     pub history: History,
     pub commits: usize,
-    pub kills: usize,
+    pub kills: Kills,
 }
 
 impl<'w> Run<'w> {
     /// Prepares the measurement.
-    pub(super) fn new(world: &'w mut World) -> Self {
+    pub(super) fn new(world: &'w mut World, deaths: Deaths) -> Self {
         let history = History::new(Instant::now(), jiff::Timestamp::now());
-        Self { world, choices: Choices::new(1), changes: Changes::default(), history, commits: 0, kills: 0 }
+        let (choices, changes, kills) = (Choices::new(1), Changes::default(), Kills::default());
+        Self { world, choices, changes, history, deaths, commits: 0, kills }
     }
 
     /// Kills agents for this time.
@@ -137,14 +140,14 @@ impl<'w> Run<'w> {
     async fn replace_ended(&mut self) -> Result<(), Error> {
         let owners = self.world.owners().await?;
         let ended = self.world.fleet.replace_ended(&self.world.stand).await?;
-        for (name, died) in &ended {
-            progress(&format!("{name} has ended by itself"));
-            self.see_death(Death { at: *died, agent: name.clone() }, &owners);
+        for death in ended {
+            progress(&format!("{} has ended by itself", death.agent));
+            self.see_death(death, &owners);
         }
         Ok(())
     }
 
-    /// Records a death. The changes of the agent are open until another one has taken its share over.
+    /// Records a death. The changes of the agent are open until it, or another one, looks after its share.
     fn see_death(&mut self, death: Death, owners: &Owners) {
         self.changes.orphan(&death, |place| owners.responsible(place.sync).part(&death.agent));
         self.history.deaths.push(death);
@@ -153,12 +156,18 @@ impl<'w> Run<'w> {
     async fn kill(&mut self) -> Result<(), Error> {
         let owners = self.world.owners().await?;
         let at = self.choices.below(self.world.fleet.len());
-        let (name, died) = self.world.fleet.kill(at).await?;
-        self.kills += 1;
-        progress(&format!("{name} is killed, {} changes are open", self.changes.open()));
-        self.see_death(Death { at: died, agent: name.clone() }, &owners);
-        let is_owned = |place: Place| owners.of(place.sync).as_deref() == Some(&*name);
-        self.world.fleet.add(&self.world.stand).await?;
+        let lost = self.deaths.lost(self.kills.total());
+        let death = self.world.fleet.kill(&self.world.stand, at, lost).await?;
+        self.kills.add(lost);
+        progress(&format!(
+            "the {} of {} is killed, {} changes are open",
+            lost.name(),
+            death.agent,
+            self.changes.open()
+        ));
+        self.see_death(death.clone(), &owners);
+        let is_owned = |place: Place| owners.of(place.sync).as_deref() == Some(&*death.agent);
+        self.world.fleet.replace(&self.world.stand, &death).await?;
         for _ in 0..PROBES {
             if let Some(place) = self.choose(is_owned) {
                 self.edit(place, &owners).await?;
@@ -204,9 +213,11 @@ impl<'w> Run<'w> {
         Ok(())
     }
 
-    /// Adds a change. If an agent has died and its Lease has not expired, the share is already unprotected.
+    /// Adds a change. If an agent has died and its Lease has not expired, the share is already unprotected. The
+    /// same applies if its container restarts and has not written the Lease yet.
     fn begin(&mut self, mut change: Change, owners: &Owners) {
-        change.entrust(owners.responsible(change.place.sync), |agent| self.world.fleet.died(agent));
+        let died = |agent: &str| self.world.fleet.died(agent, owners.written(agent));
+        change.entrust(owners.responsible(change.place.sync), died);
         self.changes.begin(change);
     }
 

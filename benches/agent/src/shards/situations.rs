@@ -30,7 +30,7 @@ pub(super) async fn all(world: &mut World, plan: &Plan, from: Option<u64>) -> Re
     let created = created(world).await?;
     let before = world.objects().await?;
     progress("kills");
-    let mut run = Run::new(world);
+    let mut run = Run::new(world, plan.deaths);
     run.kill_agents(plan.length).await?;
     progress("until all are Ready");
     let settled = run.settle().await?;

@@ -69,6 +69,12 @@ impl Owners {
         Responsible { holder: self.of(sync), claimants: claimants.collect() }
     }
 
+    /// Returns the resource version of the newest Lease of an agent; 0 if it holds none.
+    pub(super) fn written(&self, agent: &str) -> u64 {
+        let held = self.leases.iter().filter(|lease| lease["spec"]["holderIdentity"] == agent);
+        held.map(|lease| watch::number(lease["metadata"]["resourceVersion"].as_str())).max().unwrap_or_default()
+    }
+
     /// Returns the identities in the Leases.
     fn holders(&self) -> impl Iterator<Item = &str> {
         self.leases.iter().filter_map(|lease| lease["spec"]["holderIdentity"].as_str())
@@ -212,4 +218,17 @@ fn read(object: ConfigMap) -> (String, Found) {
     let name = object.name_any();
     let revision = object.data.and_then(|mut data| data.remove("revision")).unwrap_or_default();
     (name, Found { uid: object.metadata.uid.unwrap_or_default(), revision })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_newest_lease_of_an_agent_has_the_highest_resource_version() {
+        let lease = |holder: &str, version: &str| json!({"metadata": {"resourceVersion": version}, "spec": {"holderIdentity": holder}});
+        let leases = vec![lease("one", "9"), lease("one", "10"), lease("two", "11")];
+        let owners = Owners { leases, holder: |_, _, _| None, claims: |_, _, _| false };
+        assert_eq!(["one", "two", "three"].map(|agent| owners.written(agent)), [10, 11, 0]);
+    }
 }
