@@ -25,13 +25,16 @@ pub struct Decision {
     /// Field manager whose change is the cause; absent if it is not known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub who: Option<String>,
-    /// Time at which a pause ends; absent if it has no end.
+    /// HTTP status code of the API server's refusal; absent if it has refused nothing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub code: Option<i32>,
+    /// Time at which a pause ends, or at which a failed revert is tried again; absent if there is no such time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<TimeSchema>")]
     pub until: Option<Time>,
-    /// Number of equal decisions in succession.
+    /// Number of equal decisions in succession. Equal pauses and failed applies count as one.
     pub times: i64,
-    /// Time of the last of them.
+    /// Time of the last of them; of the first pause or failed apply.
     #[schemars(with = "TimeSchema")]
     pub when: Time,
 }
@@ -47,6 +50,8 @@ pub enum Decided {
     SlowedDown,
     /// The revert of the object failed repeatedly, so the next attempt waits.
     RevertFailed,
+    /// The state of the commit could not be applied to the object.
+    ApplyFailed,
     /// The change of the object is reported and stays, because `spec.drift` is `Report`.
     Reported,
     /// An audit found a change that no watch had shown.
@@ -54,9 +59,11 @@ pub enum Decided {
 }
 
 impl Decision {
-    /// Returns whether this is the same decision as `other`, made at another time.
+    /// Returns whether this is the same decision as `other`, made at another time. The time of the next attempt does not
+    /// matter.
     pub fn repeats(&self, other: &Self) -> bool {
-        let is_same_cause = self.who == other.who && self.until == other.until;
-        self.object == other.object && self.decided == other.decided && is_same_cause
+        let is_same_cause = self.who == other.who && self.code == other.code;
+        let is_same_end = self.decided != Decided::Paused || self.until == other.until;
+        self.object == other.object && self.decided == other.decided && is_same_cause && is_same_end
     }
 }

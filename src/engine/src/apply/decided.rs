@@ -8,23 +8,34 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use crate::managed::PauseEnd;
 use crate::notification::Message;
 use mainstay_api::git_sync::{Decided, Decision, UNKNOWN};
+use mainstay_cluster::Error;
 use mainstay_object::Key;
 
 /// Maximum length of the name of a field manager, in characters. A remote cluster may send any name.
 const LONGEST: usize = 128;
 
-/// Returns the decision that a message about an object reports. Returns `None` if a different list of the status has it,
-/// or if it concerns no single object.
+/// Returns the decision that a message about an object reports. Returns `None` if it is recorded elsewhere, or if it
+/// concerns no single object.
 pub(super) fn of_message(message: &Message, key: &Key, now: Timestamp) -> Option<Decision> {
     let (decided, who) = match message {
         Message::Contended { who, .. } => (Decided::SlowedDown, who.as_str()),
-        Message::NotPutBack { .. } => (Decided::RevertFailed, UNKNOWN),
         Message::DriftSeen { who, .. } => (Decided::Reported, who.as_str()),
         Message::DriftMissed { who, .. } => (Decided::Missed, who.as_str()),
         _ => return None,
     };
     let who = (who != UNKNOWN).then(|| who.chars().take(LONGEST).collect());
     Some(Decision { who, ..decision(decided, key, now) })
+}
+
+/// Returns the decision to try a failed revert again at `again`, after this number of attempts.
+pub(super) fn revert_failed(key: &Key, attempts: u32, code: Option<u16>, again: Timestamp, now: Timestamp) -> Decision {
+    let (code, times, until) = (code.map(i32::from), i64::from(attempts), Some(Time(again)));
+    Decision { code, times, until, ..decision(Decided::RevertFailed, key, now) }
+}
+
+/// Returns the decision to leave an object to a later attempt, because an apply failed.
+pub(super) fn apply_failed(key: &Key, error: &Error, now: Timestamp) -> Decision {
+    Decision { code: error.code().map(i32::from), ..decision(Decided::ApplyFailed, key, now) }
 }
 
 /// Returns the decision to leave a paused object as it is.
@@ -40,7 +51,7 @@ pub(super) fn resumed(key: &Key, now: Timestamp) -> Decision {
 }
 
 fn decision(decided: Decided, key: &Key, now: Timestamp) -> Decision {
-    Decision { object: key.to_string(), decided, who: None, until: None, times: 1, when: Time(now) }
+    Decision { object: key.to_string(), decided, who: None, code: None, until: None, times: 1, when: Time(now) }
 }
 
 #[cfg(test)]
@@ -64,7 +75,7 @@ mod tests {
         assert_eq!(seen(&"ü".repeat(1000)).who, Some("ü".repeat(LONGEST)));
         let (subject, object) = (Owner::git_sync("shop", "demo"), key.to_string());
         let message = Message::Paused { subject, object, paused: true, problem: None };
-        assert_eq!(of_message(&message, &key, now), None, "the store has its end");
+        assert_eq!(of_message(&message, &key, now), None, "it is recorded with its end");
     }
 
     #[test]

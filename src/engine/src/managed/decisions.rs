@@ -12,6 +12,8 @@ use mainstay_object::Owner;
 
 /// Maximum number of entries of all owners: about 256 KiB with usual names.
 const TOTAL: usize = 1536;
+/// Maximum number of failed applies of an owner: those of one commit displace no other decisions.
+const FAILED_APPLIES: usize = DECISIONS / 2;
 /// Maximum length of a recalled name in bytes. A user may have written the status.
 const LONGEST: usize = 1024;
 
@@ -25,13 +27,17 @@ impl Decisions {
         let all = self.0.entry(owner.clone()).or_default();
         let newest = all.iter().position(|known| known.object == decision.object);
         match newest.filter(|at| all.get(*at).is_some_and(|known| known.repeats(&decision))) {
-            // An agent that starts sees a pause again. The pause began at the recorded time.
-            Some(_) if matches!(decision.decided, Decided::Paused | Decided::Resumed) => return,
+            Some(_) if is_recorded_once(decision.decided) => return,
             Some(at) => {
                 let times = all.remove(at).map_or(0, |known| known.times);
-                decision.times = times.saturating_add(decision.times);
+                decision.times = times.saturating_add(1).max(decision.times);
             }
-            None => remove_oldest(all, &decision.object),
+            None => {
+                remove_oldest(all, DECISIONS_OF_OBJECT, |known| known.object == decision.object);
+                if decision.decided == Decided::ApplyFailed {
+                    remove_oldest(all, FAILED_APPLIES, |known| known.decided == Decided::ApplyFailed);
+                }
+            }
         }
         all.push_front(decision);
         all.truncate(DECISIONS);
@@ -71,11 +77,16 @@ impl Decisions {
     }
 }
 
-/// Removes the oldest decision about an object if there are as many as possible.
-fn remove_oldest(all: &mut VecDeque<Decision>, object: &str) {
-    let is_of_object = |known: &Decision| known.object == object;
-    if all.iter().filter(|known| is_of_object(known)).count() >= DECISIONS_OF_OBJECT
-        && let Some(oldest) = all.iter().rposition(is_of_object)
+/// Whether a repeated decision leaves the status as it is. A starting agent sees a pause again, and the same failure of a
+/// retried apply is no reason to write a status.
+fn is_recorded_once(decided: Decided) -> bool {
+    matches!(decided, Decided::Paused | Decided::Resumed | Decided::ApplyFailed)
+}
+
+/// Removes the oldest of the selected decisions if there are already `most` of them.
+fn remove_oldest(all: &mut VecDeque<Decision>, most: usize, is_selected: impl Fn(&Decision) -> bool) {
+    if all.iter().filter(|known| is_selected(known)).count() >= most
+        && let Some(oldest) = all.iter().rposition(|known| is_selected(known))
     {
         all.remove(oldest);
     }
@@ -94,7 +105,7 @@ mod tests {
 
     fn decision(object: &str, decided: Decided, second: usize) -> Decision {
         let when = Time(Timestamp::from_second(i64::try_from(second).unwrap()).unwrap());
-        Decision { object: object.to_owned(), decided, who: None, until: None, times: 1, when }
+        Decision { object: object.to_owned(), decided, who: None, code: None, until: None, times: 1, when }
     }
 
     /// Returns the objects, with the seconds of the decisions about them.
@@ -135,6 +146,25 @@ mod tests {
         let other = Decision { who: Some("kubectl".to_owned()), ..decision("web", Decided::RevertFailed, 1003) };
         decisions.record(&owner, other);
         assert_eq!(decisions.of(&owner).len(), 3, "another cause is another decision");
+    }
+
+    #[test]
+    fn failed_applies_of_many_objects_leave_half_of_the_entries() {
+        let (mut decisions, owner) = (Decisions::default(), owner(0));
+        for number in 0..DECISIONS - FAILED_APPLIES {
+            decisions.record(&owner, decision(&format!("paused-{number}"), Decided::Paused, number));
+        }
+        for second in 100..1100 {
+            decisions.record(&owner, decision(&format!("failed-{}", second % 500), Decided::ApplyFailed, second));
+        }
+        let all = decisions.of(&owner);
+        let count = |decided: Decided| all.iter().filter(|known| known.decided == decided).count();
+        assert_eq!([count(Decided::Paused), count(Decided::ApplyFailed)], [DECISIONS - FAILED_APPLIES, FAILED_APPLIES]);
+        let before = all[0].clone();
+        decisions.record(&owner, Decision { when: Time(Timestamp::UNIX_EPOCH), ..before.clone() });
+        assert_eq!(decisions.of(&owner)[0], before, "a retry with the same failure changes nothing");
+        decisions.record(&owner, Decision { code: Some(422), ..before });
+        assert_eq!(decisions.of(&owner)[0].code, Some(422));
     }
 
     #[test]
