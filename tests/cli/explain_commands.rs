@@ -5,6 +5,7 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 
 use mainstay_testkit::{
+    drift::{fence, synced},
     program::Program,
     world::{NAMESPACE, World, config_map, deployment},
 };
@@ -170,6 +171,44 @@ async fn a_trace_names_file_line_commit_and_what_is_next() {
     assert!(code == 1 && text.contains("no GitSync manages it"), "a label proves nothing: {text}");
     let (code, _, error) = program.run(&["trace", "cm/nobody", "-n", NAMESPACE]).await;
     assert!(code == 2 && error.contains("ConfigMap mainstay-tests/nobody does not exist"), "{error}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_trace_lists_the_last_decisions_newest_first_and_after_a_restart() {
+    let mut world = synced(&[("a.yaml", config_map("a", "1"))]).await;
+    let program = Program::of(&world).await;
+    let decided = async || {
+        let trace = program.json(&["trace", "cm/a", "-n", NAMESPACE]).await;
+        let all = trace["managedBy"]["decisions"].as_array().unwrap().clone();
+        all.iter().map(|one| one["decision"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
+    };
+    let newest = |w: &World| w.status("demo")["lastDecisions"][0]["decided"].clone();
+    world.edit("v1", "configmaps", "a", json!({"data": {"key": "9"}}));
+    world
+        .until("it was reverted", |w| w.status("demo")["lastReverts"][0]["object"] == "ConfigMap mainstay-tests/a")
+        .await;
+    let (code, said, _) = program.run(&["pause", "cm/a", "-n", NAMESPACE]).await;
+    assert_eq!(code, 0, "{said}");
+    world.until("the status has the pause", |w| newest(w) == "Paused").await;
+    assert_eq!(decided().await, ["Paused", "Reverted", "Created"]);
+
+    world.stop().await;
+    world.start();
+    // The new agent has seen the pause once it reverts a later change of the same kind.
+    fence(&world).await;
+    let (code, said, _) = program.run(&["resume", "cm/a", "-n", NAMESPACE]).await;
+    assert_eq!(code, 0, "{said}");
+    world.until("the status has the end of the pause", |w| newest(w) == "Resumed").await;
+    assert_eq!(decided().await, ["Resumed", "Paused", "Reverted", "Created"]);
+    let (_, text, _) = program.run(&["trace", "cm/a", "-n", NAMESPACE]).await;
+    let rows: Vec<&str> = text.lines().filter(|line| line.starts_with("  decided     ")).collect();
+    let ends = [
+        "ago: resumed, because its pause had ended",
+        "ago: paused until it is resumed",
+        "ago: reverted, after kubectl-edit changed data.key",
+    ];
+    assert!(rows.len() == 4 && ends.iter().zip(&rows).all(|(end, row)| row.ends_with(end)), "{text}");
+    assert!(rows[3].contains("ago: created for commit "), "{text}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

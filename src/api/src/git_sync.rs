@@ -1,5 +1,6 @@
 //! `GitSync` (`mainstay.dev/v1alpha1`): keeps the cluster in sync with a directory of a reference in a repository.
 
+mod decision;
 mod status;
 mod substitute;
 
@@ -13,6 +14,7 @@ use kube::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+pub use self::decision::{DECISIONS, DECISIONS_OF_OBJECT, Decided, Decision};
 pub use self::status::{
     AllowedBy, AppliedCommit, Change, ChangedObject, DriftReason, Drifted, Failure, Frozen, GitSyncStatus, HISTORY,
     NAMED_BYTES, NAMED_OBJECTS, ObjectChange, Pause, Replacement, Revert, SharedPlan, Terminating, UNKNOWN, Unread,

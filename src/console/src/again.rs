@@ -68,6 +68,7 @@ mod tests {
             field_managers: Vec::new(),
             health: None,
             next: String::new(),
+            decisions: Vec::new(),
             moments: Vec::new(),
             notes: Vec::new(),
         };

@@ -1,4 +1,4 @@
-//! The origin of an object: its GitSync, its file, the owners of its fields, and the agent's next action.
+//! The origin of an object: its GitSync, its file, the owners of its fields, and the agent's decisions.
 
 use std::sync::Arc;
 
@@ -22,6 +22,8 @@ pub struct Trace {
     pub health: Option<Health>,
     /// The agent's next action with its reason.
     pub next: String,
+    /// The agent's last decisions about the managed object, with their causes, newest first.
+    pub decisions: Vec<(Timestamp, String)>,
     /// The steps of the newest build and rollout of a Function.
     pub moments: Vec<(Timestamp, String)>,
     /// Notes about data that could not be read.

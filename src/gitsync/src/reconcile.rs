@@ -306,6 +306,7 @@ impl Task {
             last_reverts: status.last_reverts,
             replaced: status.replaced,
             last_replacements: status.last_replacements,
+            last_decisions: status.last_decisions,
             drifted: status.drifted,
         };
         if self.context.writer.set_policy(&self.owner, policy, history) {

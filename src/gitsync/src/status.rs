@@ -57,6 +57,7 @@ pub fn after(old: &GitSyncStatus, facts: &Facts<'_>, now: Timestamp) -> GitSyncS
         last_reverts: summary.last_reverts.clone(),
         replaced: summary.replaced,
         last_replacements: summary.last_replacements.clone(),
+        last_decisions: summary.last_decisions.clone(),
         drifted_objects: if facts.looks_for_drift() { count(summary.drifted.count) } else { 0 },
         drifted: if facts.looks_for_drift() { summary.drifted.first.clone() } else { Vec::new() },
         failures,

@@ -90,6 +90,8 @@ fn without_counters(status: &GitSyncStatus) -> GitSyncStatus {
     let mut status = status.clone();
     (status.objects, status.healthy, status.failed, status.reverted) = (0, 0, 0, 0);
     status.last_reverts.clear();
+    // The change of state that a decision causes is urgent; the record of it is not.
+    status.last_decisions.clear();
     status.drifted_objects = 0;
     // The set of differing objects is urgent; their fields and retry times are not.
     for drifted in &mut status.drifted {
@@ -178,7 +180,9 @@ impl ShowTurns {
 mod tests {
     use super::*;
     use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
-    use mainstay_api::git_sync::{AppliedCommit, DriftReason, Drifted, Failure, Revert, SharedPlan, WHOLE_OBJECT};
+    use mainstay_api::git_sync::{
+        AppliedCommit, Decided, Decision, DriftReason, Drifted, Failure, Revert, SharedPlan, WHOLE_OBJECT,
+    };
 
     fn ready(status: &str, message: &str) -> Condition {
         Condition {
@@ -248,6 +252,12 @@ mod tests {
         check(Urgency::Counters, |new| {
             new.reverted = 2;
             new.last_reverts.insert(0, put_back("a", 2));
+        });
+        check(Urgency::Counters, |new| {
+            let when = Time(jiff::Timestamp::UNIX_EPOCH);
+            let decided = Decided::RevertFailed;
+            let object = "a".into();
+            new.last_decisions.push(Decision { object, decided, who: None, code: None, until: None, times: 2, when });
         });
         check(Urgency::Now, |new| new.applied_commit = Some("c2".into()));
         check(Urgency::Now, |new| new.conditions[0].status = "True".into());

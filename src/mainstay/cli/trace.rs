@@ -1,11 +1,12 @@
-//! `mainstay trace`: the source of an object, its state, and the agent's next action. For a Function, also the
-//! duration of each step of its newest build and rollout.
+//! `mainstay trace`: the source of an object, its state, the agent's last decisions about it, and the agent's next action.
+//! For a Function, also the duration of each step of its newest build and rollout.
 //!
 //! The command reads only the cluster: the object, the inventories and the status of its GitSync. It does not contact
 //! the agent.
 //!
 //! Invariant: no value of the object is printed, because the object may be a Secret.
 
+mod decisions;
 mod moment_fields;
 mod next;
 pub(super) mod origin;

@@ -47,6 +47,7 @@ async fn an_object_shows_its_origin_its_difference_and_the_owners_of_its_fields(
         "kubectl-scale",
         "spec.replicas",
         "remains: Report",
+        "reported a change by kubectl-scale and left it: drift is Report",
     ] {
         tab.shows(text).await;
     }

@@ -74,6 +74,7 @@ impl Desk {
             "frozen": {"commit": "c".repeat(40), "by": text},
             "paused": [{"object": "Deployment.apps shop/web", "until": text}],
             "lastReplacements": [{"object": text, "fields": [text], "uid": "u", "allowedBy": "Spec", "when": WHEN}],
+            "lastDecisions": [{"object": text, "decided": "SlowedDown", "who": text, "times": 2, "when": WHEN}],
             "drifted": [{"object": "Service shop/api", "fields": [text], "who": text, "since": WHEN, "reason": "Paused"}],
             "lastReverts": [{
                 "object": "Deployment.apps shop/web", "fields": ["spec.replicas"], "who": text, "when": WHEN, "latencyMs": 7,

@@ -4,6 +4,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::decision::Decision;
 use crate::schemas::{ConditionSchema, TimeSchema};
 
 /// Observed state of a GitSync. Commits, conditions, failures, remaining drift and first reverts are written
@@ -76,6 +77,11 @@ pub struct GitSyncStatus {
     /// The last 10 of them, newest first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub last_replacements: Vec<Replacement>,
+    /// The last 20 other decisions about objects, newest first, at most 10 about one object: pauses and their ends, reverts
+    /// that wait or failed, failed applies, drift that was only reported or that an audit found.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 20))]
+    pub last_decisions: Vec<Decision>,
     /// Objects that failed or are unhealthy, with the reason; at most 20.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub failures: Vec<Failure>,

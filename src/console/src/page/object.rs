@@ -138,6 +138,7 @@ pub(crate) fn object(page: &ObjectPage<'_>) -> Markup {
                     @for note in &trace.notes { p.note { (plain(note, MESSAGE)) } }
                 }
                 (origin::difference(key, *live, trace, *now))
+                (origin::decisions(trace, *now))
             }
             Err(why) => p.note { "The origin of the object cannot be read: " (why) },
         }

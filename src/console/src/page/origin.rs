@@ -17,6 +17,8 @@ use mainstay_object::Key;
 
 /// Number of fields that are listed without a click.
 const NAMED: usize = 5;
+/// Maximum number of decisions.
+const DECISIONS: usize = 10;
 
 /// Returns the agent's next action with an object. It may quote a message of others, so only the command that ends the
 /// pause of the managed object can be copied.
@@ -159,6 +161,23 @@ pub(super) fn lines_of(all: &[(Side, String)], label: &str) -> Markup {
     }
 }
 
+/// Returns the agent's last decisions about the managed object.
+pub(super) fn decisions(trace: &Trace, now: Timestamp) -> Markup {
+    html! {
+        @if !trace.decisions.is_empty() {
+            section aria-labelledby="decisions" {
+                h2 #decisions { "Last decisions" }
+                @if let Some(owner) = trace.owners.last() { p.quiet { "About " (plain(&owner.to_string(), SHORT)) "." } }
+                ol.steps {
+                    @for (when, text) in trace.decisions.iter().take(DECISIONS) {
+                        li { (parts::age(Some(*when), now)) " ago: " (plain(text, MESSAGE)) }
+                    }
+                }
+            }
+        }
+    }
+}
+
 /// Returns the steps of a Function's newest build and rollout.
 pub(super) fn moments(trace: &Trace) -> Markup {
     let Some((first, _)) = trace.moments.first() else { return html! {} };
@@ -218,21 +237,34 @@ fn field_manager(one: &FieldManager, now: Timestamp) -> Markup {
 mod tests {
     use super::*;
 
+    fn trace(next: &str, decisions: Vec<(Timestamp, String)>) -> Trace {
+        Trace {
+            owners: Vec::new(),
+            manager: None,
+            field_managers: Vec::new(),
+            health: None,
+            next: next.to_owned(),
+            decisions,
+            moments: Vec::new(),
+            notes: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn decisions_are_bounded_and_their_texts_are_escaped() {
+        let hostile = format!("reverted, after <b>{} changed it", "x".repeat(100_000));
+        let many = vec![(Timestamp::UNIX_EPOCH, hostile); 30];
+        let html = decisions(&trace("", many), "1970-01-01T00:03:00Z".parse().unwrap()).into_string();
+        assert!(html.contains("3 min</time> ago: reverted, after &lt;b&gt;x") && !html.contains("<b>"), "{html}");
+        assert_eq!(html.matches("<li>").count(), DECISIONS);
+        assert!(html.len() < DECISIONS * (2 * MESSAGE + 200), "{} bytes", html.len());
+        assert_eq!(decisions(&trace("", Vec::new()), Timestamp::UNIX_EPOCH).into_string(), "");
+    }
+
     #[test]
     fn only_the_command_that_ends_the_pause_of_the_object_can_be_copied() {
         let key = Key::new("", "ConfigMap", Some("shop"), "a");
-        let of = |next: &str| {
-            let trace = Trace {
-                owners: Vec::new(),
-                manager: None,
-                field_managers: Vec::new(),
-                health: None,
-                next: next.to_owned(),
-                moments: Vec::new(),
-                notes: Vec::new(),
-            };
-            super::next(&trace, &key, Timestamp::UNIX_EPOCH).into_string()
-        };
+        let of = |next: &str| super::next(&trace(next, Vec::new()), &key, Timestamp::UNIX_EPOCH).into_string();
         let text = of("nothing until `mainstay resume ConfigMap/a -n shop` (<no time>): it is paused");
         let expected = "nothing until <code data-copy=\"the command\">mainstay resume ConfigMap/a -n shop</code> (&lt;no time&gt;)";
         assert!(text.contains(expected), "{text}");

@@ -6,7 +6,7 @@
 //!   code that deletes objects
 //! - `rerun`: recreates Jobs and Pods that ended; `replace`: recreates objects after a change of an immutable field
 //! - `revert`: reverts; `report`: drift that is only reported; `waiting`: drift that waits; `edit`: a description of
-//!   an edit
+//!   an edit; `decided`: decisions for the status of a GitSync
 //! - `dry_run`: the result of an apply without the apply; `audit`: finds unnoticed changes by dry runs; `audited`:
 //!   counts of audits; `load`: server load seen by requests
 //! - `server_side`: server-side apply and its collisions; `replicas`: handover of a replica count; `transfer`:
@@ -21,6 +21,7 @@ mod adopt;
 #[expect(clippy::disallowed_methods, reason = "a watch gets time to show what was found")]
 mod audit;
 mod audited;
+mod decided;
 mod delete;
 mod dry_run;
 mod edit;

@@ -12,6 +12,7 @@ use futures::{Stream, StreamExt, stream};
 use serde_json::{Value, json};
 
 use super::Writer;
+use super::decided;
 use super::follow_up::FollowUp;
 use super::replace::{Occasion, Replaced};
 use crate::managed::Appliers;
@@ -193,6 +194,10 @@ impl Writer {
         let under_way = UnderWay { writer: self, desired, seen: Some(seen) };
         let outcome = acting.put_now(owner, step, &version).await;
         let seen = under_way.end();
+        if let Err(NotPut::Failed(error) | NotPut::Immutable(error, _)) = &outcome {
+            let decision = decided::apply_failed(key, error, self.now());
+            self.store().record_decision(owner, decision);
+        }
         match &outcome {
             Ok(put) if put.change == Change::Anothers => self.store().put_failed(desired, seen, false),
             // The live object keeps its last apply until it is gone.

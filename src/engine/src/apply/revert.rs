@@ -11,6 +11,7 @@ use std::time::{Duration, Instant, SystemTime};
 use serde_json::{Value, json};
 
 use super::Writer;
+use super::decided;
 use super::edit::{Edit, fields_not_put_back};
 use super::load::{ServerLoad, is_overloaded};
 use super::replace::{Occasion, Replaced};
@@ -298,7 +299,7 @@ impl Writer {
         let key = &desired.key;
         let live = seen.live.as_ref().and_then(Sight::value).map(Cow::into_owned);
         let NotPutBack { reports, fields, .. } = failure.clone();
-        let cause = failure.text();
+        let (cause, code) = (failure.text(), failure.ground.code());
         let age = seen.at.elapsed();
         let failed = self.store().revert_failed(key, seen, failure);
         let Some((owner, attempts)) = failed else { return };
@@ -319,6 +320,10 @@ impl Writer {
         }
         let reason = if reports { DriftReason::Report } else { DriftReason::RevertFailed };
         let now = self.now();
+        if !reports && attempts >= REMARKABLE {
+            let decision = decided::revert_failed(key, attempts, code, now + wait, now);
+            self.store().record_decision(&owner, decision);
+        }
         self.store().note_not_put_back(key, live.as_ref(), reason, now + wait, now);
         self.notify(&owner);
     }

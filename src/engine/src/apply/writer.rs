@@ -11,6 +11,7 @@ use tokio::sync::{Notify, watch};
 use tokio_util::sync::CancellationToken;
 
 use super::audited::AuditCounts;
+use super::decided;
 use super::follow_up::{FollowUp, FollowUpSender, FollowUps};
 use super::load::ServerLoad;
 use super::object_locks::{ObjectLock, ObjectLocks};
@@ -19,6 +20,7 @@ use crate::managed::installation::Installation;
 use crate::managed::pending::Next;
 use crate::managed::store::Store;
 use crate::notification::Message;
+use mainstay_api::git_sync::{Decided, Decision};
 use mainstay_cluster::liveness::Component;
 use mainstay_cluster::reflector::Delta;
 use mainstay_cluster::{Cluster, Error, Regarding};
@@ -270,7 +272,12 @@ impl Writer {
         notifiers.get(owner).inspect(|notifier| notifier.notify_one());
     }
 
+    /// Announces a message, and records the decision that it reports. The caller must not hold the lock of the store.
     pub(super) fn announce(&self, owner: &Owner, object: Option<(&Arc<Desired>, &Value)>, message: &Message) {
+        let decision = object.and_then(|(desired, _)| decided::of_message(message, &desired.key, self.now()));
+        if let Some(decision) = decision {
+            self.store().record_decision(owner, decision);
+        }
         let object = object.map(|(desired, live)| Regarding {
             key: desired.key.clone(),
             api_version: desired.kind.api_version(),
@@ -302,19 +309,22 @@ impl Writer {
                 self.follow_up(FollowUp::Revert(key.clone(), generation));
             }
             Next::Paused(until) => {
-                self.announce_pause(key, true, until.problem());
+                self.announce_pause(decided::paused(key, until, self.now()), key, until.problem());
                 if let Some(until) = until.time() {
                     let wait = Duration::try_from(until - self.now()).unwrap_or_default();
                     self.follow_up(FollowUp::LookAgain(key.clone(), wait + AFTER_PAUSE));
                 }
             }
-            Next::Resumed => self.announce_pause(key, false, None),
+            Next::Resumed => self.announce_pause(decided::resumed(key, self.now()), key, None),
         }
     }
 
-    fn announce_pause(&self, key: &Key, paused: bool, problem: Option<&'static str>) {
+    /// Records and announces that an object is paused or resumed.
+    fn announce_pause(&self, decision: Decision, key: &Key, problem: Option<&'static str>) {
         let owner = self.store().get(key).map(|managed| managed.owner.clone());
         if let Some(owner) = owner {
+            let paused = decision.decided == Decided::Paused;
+            self.store().record_decision(&owner, decision);
             let message = Message::Paused { subject: owner.clone(), object: key.to_string(), paused, problem };
             self.announce(&owner, None, &message);
             self.notify(&owner);

@@ -9,7 +9,7 @@ use super::health_rules::HealthRules;
 use super::replacement::ReplacedKinds;
 use super::verdict::{Reason, Verdict};
 use mainstay_api::DriftPolicy;
-use mainstay_api::git_sync::{Drifted, Replacement, Revert};
+use mainstay_api::git_sync::{Decision, Drifted, Replacement, Revert};
 use mainstay_cluster::ServiceAccount;
 use mainstay_object::Key;
 
@@ -49,6 +49,8 @@ pub struct History {
     pub replaced: i64,
     /// The last replacements, newest first.
     pub last_replacements: Vec<Replacement>,
+    /// The last other decisions, newest first. The store keeps them apart from the account.
+    pub last_decisions: Vec<Decision>,
     /// Remaining drift.
     pub drifted: Vec<Drifted>,
 }
@@ -77,7 +79,7 @@ pub(crate) struct Account {
 impl Account {
     /// Returns the account of an owner with this history.
     pub(crate) fn new(policy: Policy, history: History) -> Self {
-        let History { reverted, last_reverts, replaced, last_replacements, drifted } = history;
+        let History { reverted, last_reverts, replaced, last_replacements, drifted, .. } = history;
         Self {
             policy,
             reverted,

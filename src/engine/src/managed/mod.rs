@@ -21,6 +21,7 @@
 //! - `remaining`: drift that is not reverted immediately; `drifted`: the objects with such drift, and the event that
 //!   ends it
 //! - `lost_fields`: fields that a live object has lost
+//! - `decisions`: the last decisions about objects, for the status of their owner
 //! - `manifest_part`: the fields of a live object that its manifest sets
 //! - `summary`: the objects in the status of an owner
 //! - [`inventory`]: the written form of the store of one GitSync; `written`: changes it together with the objects
@@ -45,6 +46,7 @@ mod autoscaled;
 pub(crate) mod autoscaler;
 pub(crate) mod backoff_expiry;
 pub(crate) mod collision;
+mod decisions;
 pub mod deletion;
 pub(crate) mod desired;
 pub(crate) mod drifted;

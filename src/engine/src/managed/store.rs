@@ -25,6 +25,7 @@ use jiff::Timestamp;
 use super::account::{Account, History, Policy};
 use super::autoscaler::Autoscaler;
 use super::backoff_expiry::BackoffExpiry;
+use super::decisions::Decisions;
 use super::desired::Desired;
 use super::health_rules::HealthRules;
 use super::inventory::Written;
@@ -43,6 +44,8 @@ use mainstay_object::{Key, Owner};
 pub struct Store {
     pub(crate) objects: Objects,
     pub(crate) accounts: HashMap<Owner, Account>,
+    /// The last decisions about objects.
+    pub(crate) decisions: Decisions,
     /// The inventories of the owners that have one.
     pub(crate) written: HashMap<Owner, Written>,
     /// The ConfigMaps with inventories in the cluster.
@@ -66,8 +69,9 @@ impl Store {
     }
 
     /// Sets the policy for an owner's objects. Returns whether it changed. `history` is used only on the first call.
-    pub(crate) fn set_policy(&mut self, owner: &Owner, policy: Policy, history: History) -> bool {
+    pub(crate) fn set_policy(&mut self, owner: &Owner, policy: Policy, mut history: History) -> bool {
         let Some(account) = self.accounts.get_mut(owner) else {
+            self.decisions.recall(owner, std::mem::take(&mut history.last_decisions));
             self.accounts.insert(owner.clone(), Account::new(policy, history));
             return false;
         };
@@ -166,6 +170,7 @@ impl Store {
 
     pub(crate) fn remove_owner(&mut self, owner: &Owner) {
         self.memory.remove_owner(owner);
+        self.decisions.remove_owner(owner);
         self.objects.remove_owner(owner);
         self.accounts.remove(owner);
         self.written.remove(owner);

@@ -11,7 +11,7 @@ use super::object::Managed;
 use super::objects::{Tally, Topic};
 use super::pause_end::PauseEnd;
 use super::store::Store;
-use mainstay_api::git_sync::{Drifted, Failure, Replacement, Revert};
+use mainstay_api::git_sync::{Decision, Drifted, Failure, Replacement, Revert};
 use mainstay_object::{Health, Key, Owner, unserved};
 
 /// Maximum number of objects that the status lists for each category (failed, drifted, …). The counts include the
@@ -82,6 +82,8 @@ pub struct Summary {
     pub replaced: i64,
     /// The last replacements, newest first.
     pub last_replacements: Vec<Replacement>,
+    /// The last other decisions about objects, newest first.
+    pub last_decisions: Vec<Decision>,
     /// Objects that are exempt from reverts, with the start of the exemption: the owner needs them to read its
     /// repository, and that read fails.
     pub unread: Vec<(Key, Timestamp)>,
@@ -106,6 +108,7 @@ impl Store {
             summary.last_replacements = account.last_replacements.iter().cloned().collect();
             summary.unread = account.unread.iter().map(|(key, since)| (key.clone(), *since)).collect();
         }
+        summary.last_decisions = self.decisions.of(owner);
         summary.unwatched = self.unwatched(owner);
         let Some(tally) = self.objects.tally(owner) else { return summary };
         (summary.objects, summary.healthy, summary.backing_off) = (tally.applied, tally.healthy, tally.backing_off);

@@ -18,7 +18,7 @@ use super::verdict::LastApplied;
 use serde_json::Value;
 
 use mainstay_api::DriftPolicy;
-use mainstay_api::git_sync::{Replacement, Revert};
+use mainstay_api::git_sync::{Decision, Replacement, Revert};
 use mainstay_object::{Health, Key, Owner};
 
 /// A revert or report that begins.
@@ -237,6 +237,13 @@ impl Store {
     pub(crate) fn record_replacement(&mut self, owner: &Owner, replacement: Replacement) {
         if let Some(account) = self.accounts.get_mut(owner) {
             account.record_replacement(replacement);
+        }
+    }
+
+    /// Records a decision about an object of a GitSync. The decisions about other objects are in no status.
+    pub(crate) fn record_decision(&mut self, owner: &Owner, decision: Decision) {
+        if matches!(owner, Owner::GitSync(_)) && self.accounts.contains_key(owner) {
+            self.decisions.record(owner, decision);
         }
     }
 

@@ -5,7 +5,7 @@
 use jiff::Timestamp;
 use serde_json::Value;
 
-use super::{next, origin, text, timeline};
+use super::{decisions::decisions, next, origin, text, timeline};
 use crate::cli::{Error, syncs};
 use mainstay_api::git_sync::Change;
 use mainstay_cluster::Cluster;
@@ -32,6 +32,8 @@ pub(in crate::cli) async fn of(cluster: &Cluster, asked: Key) -> Result<Trace, E
     let moments = timeline::of(cluster, &mut trace).await?;
     let next = next::next(&trace, Timestamp::now());
     let live = trace.live.as_ref().filter(|_| trace.owners.is_empty());
+    let status = trace.manager.as_ref().and_then(|found| found.sync.status.as_ref());
+    let decisions = status.map(|status| decisions(trace.object(), status)).unwrap_or_default();
     let manager = trace.manager.as_ref().map(|found| Manager {
         git_sync: syncs::key(&found.sync),
         repository: text::repository(found),
@@ -48,6 +50,7 @@ pub(in crate::cli) async fn of(cluster: &Cluster, asked: Key) -> Result<Trace, E
         manager,
         owners: trace.owners,
         next: hide_logins(&next.text).into_owned(),
+        decisions: decisions.into_iter().map(|one| (one.when, hide_logins(&one.text).into_owned())).collect(),
         moments: moments.into_iter().map(|moment| (moment.at, moment.what)).collect(),
         notes: trace.notes,
     })

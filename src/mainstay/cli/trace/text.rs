@@ -6,6 +6,7 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::{
+    decisions::{Decision, decisions},
     next::Next,
     origin::{Manager, Trace},
     timeline::{self, Moment},
@@ -14,7 +15,7 @@ use crate::cli::{
     drift, ids, object_name,
     syncs::{self, address, ago},
 };
-use mainstay_api::{git_sync::UNKNOWN, names};
+use mainstay_api::names;
 use mainstay_engine::managed::fields::paths;
 use mainstay_object::{Health, health, hide_logins, hide_logins_in, printable};
 
@@ -48,15 +49,8 @@ pub(super) fn text(trace: &Trace, next: &Next, moments: &[Moment], now: Timestam
         for drifted in status.drifted.iter().filter(|drifted| drifted.object == name) {
             row("drift", &drift::row(drifted, now).replace("\n      ", "; "));
         }
-        for revert in status.last_reverts.iter().filter(|revert| revert.object == name) {
-            let who = if revert.who == UNKNOWN { "somebody" } else { &revert.who };
-            let since = ago(now.duration_since(revert.when.0).as_secs());
-            row("reverted", &format!("{since} ago, after {who} changed {}", drift::fields(&revert.fields)));
-        }
-        for replaced in status.last_replacements.iter().filter(|replaced| replaced.object == name) {
-            let since = ago(now.duration_since(replaced.when.0).as_secs());
-            let fields = drift::fields(&replaced.fields);
-            row("replaced", &format!("{since} ago: replaced, because {fields} cannot be changed"));
+        for decision in decisions(trace.object(), &status) {
+            row("decided", &decision.row(now));
         }
     }
     row("health", &words(trace));
@@ -111,6 +105,7 @@ pub(super) fn facts(trace: &Trace, next: &Next, moments: &[Moment], now: Timesta
                 "commit": &**commit, "file": &*place.file, "document": place.known_document(), "line": place.known_line(),
             })),
             "suspended": spec.suspended(now).is_some(),
+            "decisions": decisions(trace.object(), &status).iter().map(Decision::facts).collect::<Vec<_>>(),
             "drift": status.drifted.iter().find(|one| one.object == trace.object().to_string()),
             "replacements": status.last_replacements.iter().filter(|r| r.object == trace.object().to_string()).collect::<Vec<_>>(),
             "reverts": status.last_reverts.iter().filter(|r| r.object == trace.object().to_string()).collect::<Vec<_>>(),
@@ -217,6 +212,7 @@ mod tests {
                 "drifted": [{ "object": object, "fields": [field], "who": "kubectl", "reason": "Backoff", "since": at }],
                 "lastReverts": [{ "object": object, "fields": [field], "who": "kubectl", "when": at, "latencyMs": 1 }],
                 "lastReplacements": [{ "object": object, "fields": [field], "uid": "u", "allowedBy": "Spec", "when": at }],
+                "lastDecisions": [{ "object": object, "decided": "SlowedDown", "who": "https://u:hunter2@h", "times": 1, "when": at }],
             },
         });
         let manager = Manager {
