@@ -86,7 +86,7 @@ fn is_recorded_once(decided: Decided) -> bool {
 /// Removes the oldest of the selected decisions if there are already `most` of them.
 fn remove_oldest(all: &mut VecDeque<Decision>, most: usize, is_selected: impl Fn(&Decision) -> bool) {
     if all.iter().filter(|known| is_selected(known)).count() >= most
-        && let Some(oldest) = all.iter().rposition(|known| is_selected(known))
+        && let Some(oldest) = all.iter().rposition(is_selected)
     {
         all.remove(oldest);
     }
