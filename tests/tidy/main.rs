@@ -65,6 +65,7 @@ const ACTING: &[&str] = &[
     "src/gitsync/src/receiver/turns.rs",
     "src/gitsync/src/registry.rs",
     "src/gitsync/src/rendering.rs",
+    "src/gitsync/src/sources.rs",
     "src/gitsync/src/whereabouts.rs",
     "src/function/src/bindings/context.rs",
     "src/function/src/bindings/watch.rs",

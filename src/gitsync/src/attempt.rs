@@ -7,12 +7,12 @@ use std::time::{Duration, Instant};
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
-use super::chart_values::ChartValues;
 use super::charts::RenderedCharts;
 use super::contents::Contents;
 use super::context::{Context, git_syncs};
 use super::dependencies::Unmet;
 use super::failures::Failures;
+use super::inputs::Inputs;
 use super::kustomizations::BuiltKustomizations;
 use super::no_memory::{NoMemory, Room};
 use super::outcome::{Outcome, Refused};
@@ -26,14 +26,13 @@ use super::step::Progress;
 use super::tally::Tally;
 use super::terminating::TerminatingObjects;
 use super::unread::UnreadObjects;
-use super::values::Values;
 use super::windows::{self, Freeze};
 use mainstay_api::GitSync;
 use mainstay_api::conditions::{self, Reason, Type};
 use mainstay_api::git_sync::{AppliedCommit, UNKNOWN, WindowOverride};
 use mainstay_engine::notification::Message;
 use mainstay_git::{Commit, Remote, RemoteUrl, Source};
-use mainstay_manifest::{Decryption, Form};
+use mainstay_manifest::Form;
 use mainstay_object::failure::Class;
 use mainstay_object::{Digest, Key, Object, Owner};
 
@@ -49,6 +48,7 @@ pub(super) struct Attempt<'a> {
 /// The state that a GitSync keeps between attempts.
 #[derive(Default)]
 pub(super) struct SyncState {
+    pub(super) inputs: Inputs,
     /// Digests of the inventory's ConfigMaps as last written.
     pub(super) written: BTreeMap<usize, Digest>,
     /// Digests of the source files of the objects, per ConfigMap, as last written.
@@ -130,33 +130,12 @@ pub(super) struct SyncState {
     pub(super) kustomizations: BuiltKustomizations,
     /// The last rendered charts.
     pub(super) charts: RenderedCharts,
-    /// The values of variables; `None` without substitution.
-    pub(super) values: Option<Arc<Values>>,
-    /// The values of the chart; `None` if no ConfigMap has values.
-    pub(super) chart_values: Option<Arc<ChartValues>>,
-    /// The values are unknown because a source is missing or invalid.
-    pub(super) lacks_values: bool,
-    /// The decryption of files that SOPS encrypted.
-    pub(super) decryption: Decryption,
-    /// The keys are unknown because their Secret is missing or invalid.
-    pub(super) lacks_keys: bool,
     /// Encrypted objects as read, so that cached objects are not read and verified again.
     pub(super) encrypted: Vec<Arc<Object>>,
     /// The form in which kustomizations and charts were decoded, and whether encrypted data was kept for decryption.
     pub(super) decoded_as: (Form, bool),
     /// Objects with expressions as the repository has them, so that cached objects are not decoded again.
     pub(super) with_expressions: Vec<Arc<Object>>,
-}
-
-impl SyncState {
-    /// Returns a digest of the values of variables and of the chart; `None` if there are none.
-    pub(super) fn values_digest(&self) -> Option<Digest> {
-        let variables = self.values.as_ref().map(|values| values.digest);
-        match (variables, self.chart_values.as_ref().map(|values| values.digest)) {
-            (Some(variables), Some(chart)) => Some(Digest::of(format!("{variables} {chart}").as_bytes())),
-            (variables, chart) => variables.or(chart),
-        }
-    }
 }
 
 impl Attempt<'_> {
@@ -191,8 +170,7 @@ impl Attempt<'_> {
         let commit = found.commit;
         let mut request = resolved.request(commit, remote);
         request.capabilities = self.asked_capabilities().await?;
-        request.values = self.state.values_digest();
-        request.keys = self.state.decryption.key_id();
+        self.state.inputs.add_to(&mut request);
         self.check_permission(resolved, commit);
         if self.state.settled.as_ref() == Some(&request) {
             return Ok(None);

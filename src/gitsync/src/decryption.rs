@@ -126,7 +126,7 @@ impl Attempt<'_> {
         which: Which,
         was: Option<Verified>,
     ) -> Result<Result<Verified, Vec<Problem>>, mainstay_git::Error> {
-        let Some(keys) = self.state.decryption.keys().cloned() else { return Ok(Ok(Verified::default())) };
+        let Some(keys) = self.state.inputs.keys().cloned() else { return Ok(Ok(Verified::default())) };
         let id = Some(keys.id());
         if let Some(was) = was.filter(|was| was.keys == id) {
             return Ok(Ok(was));

@@ -75,6 +75,7 @@ mod former_owners;
 mod handovers;
 #[expect(clippy::disallowed_methods, reason = "an entry of the history has a time")]
 mod history;
+mod inputs;
 mod inventory;
 mod kustomizations;
 mod listing;
@@ -120,6 +121,7 @@ mod running;
 #[expect(clippy::disallowed_methods, reason = "the next attempt has a time")]
 mod schedule;
 mod shared_plan;
+mod sources;
 pub mod status;
 #[expect(clippy::disallowed_methods, reason = "a status waits until a time")]
 mod status_turn;

@@ -19,7 +19,6 @@ use futures::{StreamExt, stream};
 use jiff::Timestamp;
 
 use super::attempt::Attempt;
-use super::chart_values::{self, ChartValues};
 use super::contents::Contents;
 use super::contested::Keeper;
 use super::former_owners;
@@ -32,11 +31,10 @@ use super::reconcile::Task;
 use super::resolve::{Directory, ResolvedSync, SyncRequest};
 use super::step::Step;
 use super::terminating::TerminatingObjects;
-use super::values::Values;
 use mainstay_api::conditions::Reason;
 use mainstay_api::names;
 use mainstay_api::{GitRepository, GitSync};
-use mainstay_cluster::secrets::{Known, Purpose, RepositoryData, SecretData};
+use mainstay_cluster::secrets::{Known, RepositoryData, SecretData};
 use mainstay_cluster::{Cluster, Error, Kind, Selection};
 use mainstay_engine::managed::inventory::Inventory;
 use mainstay_engine::managed::{Desired, Part};
@@ -76,7 +74,7 @@ impl Task {
         }
         let repository = repository.ok_or_else(|| self.without_repository(sync))?;
         let namespace = sync.metadata.namespace.as_deref().unwrap_or_default();
-        let known = self.secrets.of(&self.context.secrets, namespace, &repository.spec, Purpose::Repository).await;
+        let known = self.sources.repository(&self.context.secrets, namespace, repository).await;
         remote_of(repository, &known, self.context.source.egress(namespace))
     }
 
@@ -97,23 +95,14 @@ impl Task {
 
     /// Reads the values of variables and of the chart. Watches only the sources that the GitSync names.
     pub(super) async fn values(&mut self, sync: &GitSync) -> Result<(), Refused> {
-        let namespace = sync.metadata.namespace.as_deref().unwrap_or_default();
-        let known = self.values.of(&self.context.secrets, namespace, &sync.spec.substitute_from).await;
-        let values = Values::of(&sync.spec, &known);
-        let sources = chart_values::sources(&sync.spec);
-        let known = self.chart_values.of(&self.context.secrets, namespace, &sources).await;
-        let of_chart = ChartValues::of(&sync.spec, &known, &self.context.limits);
-        self.state.lacks_values = values.is_err() || of_chart.is_err();
-        (self.state.values, self.state.chart_values) = (values?.map(Arc::new), of_chart?.map(Arc::new));
-        Ok(())
+        let read = self.sources.values(&self.context.secrets, sync, &self.context.limits).await;
+        self.state.inputs.set_values(read)
     }
 
     /// Reads the decryption keys. Watches only the Secret that the GitSync names.
     pub(super) async fn keys(&mut self, sync: &GitSync) -> Result<(), Refused> {
-        let decryption = self.decryption.of(&self.context.secrets, sync).await;
-        self.state.lacks_keys = decryption.is_err();
-        self.state.decryption = decryption.as_ref().cloned().unwrap_or_default();
-        decryption.map(|_| ())
+        let read = self.sources.decryption(&self.context.secrets, sync).await;
+        self.state.inputs.set_decryption(read)
     }
 
     fn without_repository(&self, sync: &GitSync) -> Refused {
@@ -315,7 +304,7 @@ impl Attempt<'_> {
             }
             is_admitted
         });
-        let (form, decryption) = (self.form(), self.state.decryption.clone());
+        let (form, decryption) = (self.state.inputs.form(), self.state.inputs.decryption());
         let limits = mainstay_manifest::Limits { admit, form, decryption, ..self.context.limits.clone() };
         let decoded = self.read(remote, snapshot, directory, limits).await;
         let Ok(decoded) = decoded else {
@@ -364,7 +353,7 @@ impl Attempt<'_> {
         match (problems, bytes) {
             ([only], bytes @ 1..) => {
                 let message = self.wait_for_memory(bytes, &only.to_string());
-                let values = self.state.values_digest();
+                let values = self.state.inputs.digest();
                 self.state.no_memory.insert(NoMemory { request, commit, values, bytes, message }).refused()
             }
             (problems, _) => {
@@ -436,7 +425,7 @@ impl Attempt<'_> {
     pub(super) async fn keep_what_was_applied(&mut self, remote: &Remote, directory: &Directory) {
         let applied = self.sync.status.as_ref().and_then(|status| status.applied_commit.clone());
         let (None, Some(commit), false) = (self.state.begun, applied, self.state.looked_back) else { return };
-        if self.state.lacks_values || self.state.lacks_keys {
+        if !self.state.inputs.are_known() {
             return;
         }
         // The commit was verified when it was applied. Keys that have expired or were removed since then do not

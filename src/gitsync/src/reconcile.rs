@@ -13,7 +13,6 @@ use tracing::Instrument as _;
 use super::attempt::{Attempt, SyncState};
 use super::contest_watch::ContestWatch;
 use super::context::{Context, Input, SyncFacts};
-use super::decryption::DecryptionSecret;
 use super::outcome::{Outcome, Refused};
 use super::placement::label;
 use super::prevented;
@@ -21,15 +20,15 @@ use super::prune::deletes_objects;
 use super::registry;
 use super::resolve::{Directory, ResolvedSync, confine};
 use super::running::Running;
+use super::sources::Sources;
 use super::status_turn::StatusTurn;
 use super::step::Step;
 use super::unread;
 use super::urgency::{Urgency, WriteBudget};
-use super::whereabouts::{FollowedKubeconfig, Place, as_known_in, nowhere};
+use super::whereabouts::{Place, as_known_in, nowhere};
 use mainstay_api::conditions::Reason;
 use mainstay_api::git_sync::GitSyncStatus;
 use mainstay_api::{GitRepository, GitRepositoryStatus, GitSync};
-use mainstay_cluster::secrets::{RepositorySecrets, ValueSources};
 use mainstay_engine::managed::{History, Policy};
 use mainstay_git::{Consumer, ConsumerKind, Followed as FollowedRemote, LookupDue, Reference, Remote, RemoteUrl};
 use mainstay_object::failure::{Class, caught};
@@ -47,20 +46,11 @@ pub(super) struct Task {
     /// The cluster of the objects.
     pub(super) context: Arc<Context>,
     pub(super) place: Place,
-    /// The Secret with the kubeconfig of that cluster.
-    pub(super) kubeconfig: Box<FollowedKubeconfig>,
     pub(super) owner: Owner,
     pub(super) consumer: Consumer,
     pub(super) label: Arc<str>,
     pub(super) state: SyncState,
-    /// The Secrets of the repository.
-    pub(super) secrets: RepositorySecrets,
-    /// The sources of variables.
-    pub(super) values: ValueSources,
-    /// The ConfigMaps with values of the chart.
-    pub(super) chart_values: ValueSources,
-    /// The Secret with the decryption keys.
-    pub(super) decryption: DecryptionSecret,
+    pub(super) sources: Sources,
     /// The outcome of the last attempt.
     pub(super) outcome: Option<Outcome>,
     pub(super) failures_in_a_row: u32,
@@ -151,13 +141,9 @@ impl Task {
             home: Arc::clone(home),
             context,
             place,
-            kubeconfig: Box::default(),
             owner,
             state: SyncState::default(),
-            secrets: RepositorySecrets::default(),
-            values: ValueSources::default(),
-            chart_values: ValueSources::default(),
-            decryption: DecryptionSecret::default(),
+            sources: Sources::default(),
             outcome: None,
             failures_in_a_row: 0,
             rounds: 0,

@@ -17,7 +17,7 @@ use mainstay_git::{BaseDir, Entry, Found, Snapshot};
 use mainstay_manifest::render::chart_objects::chart_objects;
 use mainstay_manifest::render::written_out::{read_back, with_metadata, written_out};
 use mainstay_manifest::render::{Built, Capabilities, ChartFiles, ChartOptions, Outputs, Overlay};
-use mainstay_manifest::{Decoded, Form, Limits};
+use mainstay_manifest::{Decoded, Limits};
 use mainstay_object::Digest;
 
 /// Whether a directory contains a file directly.
@@ -189,13 +189,12 @@ impl Attempt<'_> {
         }
         let capabilities = charts::capabilities(&*self.context.writer.cluster().capabilities().await?);
         let mut helm = directory.helm.clone().unwrap_or_default();
-        if let Some(values) = &self.state.chart_values {
+        if let Some(values) = self.state.inputs.chart() {
             // They include those of `values`.
             (helm.values, helm.values_from) = (Some(values.map.clone()), Vec::new());
         }
         let namespace = directory.target_namespace.clone();
-        let secret = self.state.chart_values.as_ref().and_then(|values| values.secret.as_ref());
-        let decoy = secret.map(SecretValues::digest);
+        let decoy = self.state.inputs.secret_of_chart().map(SecretValues::digest);
         let options = ChartOptions { name: self.name().to_owned(), namespace, helm, decoy };
         for file in &decoded.charts {
             let known = before.by_file.remove(file);
@@ -237,9 +236,7 @@ impl Attempt<'_> {
         (file, options, capabilities): (&str, &ChartOptions, &Capabilities),
         limits: &Limits,
     ) -> Result<Rendered, Refused> {
-        let Some(secret) = self.state.chart_values.as_ref().and_then(|values| values.secret.as_ref()) else {
-            return Ok(rendered);
-        };
+        let Some(secret) = self.state.inputs.secret_of_chart() else { return Ok(rendered) };
         let mut options = options.clone();
         options.helm.values = Some(secret.decoy.clone());
         let decoy = self.context.helm.render(self.namespace(), snapshot, file, &options, capabilities, None).await?;
@@ -252,11 +249,6 @@ impl Attempt<'_> {
         Ok(chart_secrets::marked(rendered, decoy.as_ref(), &secret.texts))
     }
 
-    /// Returns the form in which objects are decoded. With variables, the original string of each scalar is kept.
-    pub(super) fn form(&self) -> Form {
-        if self.state.values.is_some() { Form::WithExpressions } else { Form::Final }
-    }
-
     /// Substitutes variables, if the GitSync requests that. Returns whether it does.
     pub(super) async fn substitute(
         &mut self,
@@ -264,7 +256,7 @@ impl Attempt<'_> {
         limits: &Limits,
         decoded: &mut Decoded,
     ) -> Result<bool, mainstay_git::Error> {
-        let Some(values) = self.state.values.clone() else {
+        let Some(values) = self.state.inputs.variables().cloned() else {
             self.state.with_expressions = Vec::new();
             return Ok(false);
         };

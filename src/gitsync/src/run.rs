@@ -17,7 +17,6 @@ use super::resolve::depends_on;
 use super::status_turn::StatusTurn;
 use super::whereabouts::Place;
 use mainstay_api::GitSync;
-use mainstay_cluster::secrets::Followed;
 use mainstay_engine::prevention::Wanted;
 use mainstay_git::{PushReceiver, SharedHostKeys};
 use mainstay_object::Owner;
@@ -193,8 +192,7 @@ impl Signals {
             () = contest_watch::released(task.contest.as_deref()) => task.state.failed.retry_contested(Instant::now()),
             // The status shows the state of the prevention.
             () = self.prevention.notified() => {}
-            () = Followed::any_changed(task.secrets.iter_mut().chain(task.kubeconfig.iter_mut())) => task.next_look = Instant::now(),
-            () = Followed::any_changed(task.values.iter_mut().chain(task.chart_values.iter_mut()).chain(task.decryption.iter_mut())) => task.next_look = Instant::now(),
+            () = task.sources.changed() => task.next_look = Instant::now(),
             () = sleep_until(due.into()) => {}
         }
     }

@@ -138,7 +138,7 @@ impl Task {
     pub(super) fn after(&mut self, sync: &GitSync, attempted: Result<Option<Outcome>, Refused>, began: Timestamp) {
         // A temporary failure does not show whether the remote is right, so the consumer stays unresolved.
         let passes = |refused: &Refused| matches!(refused.class, Class::Unavailable | Class::Conflict);
-        if !attempted.as_ref().is_err_and(passes) && self.secrets.are_settled() {
+        if !attempted.as_ref().is_err_and(passes) && self.sources.has_repository() {
             self.context.source.resolved(&self.consumer);
         }
         self.state.progress.trace_end(&attempted);
