@@ -2,11 +2,12 @@
 
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
+use super::branch_reading::BranchReading;
 use super::charts::RenderedCharts;
 use super::contents::Contents;
 use super::context::{Context, git_syncs};
@@ -31,7 +32,7 @@ use mainstay_api::GitSync;
 use mainstay_api::conditions::{self, Reason, Type};
 use mainstay_api::git_sync::{AppliedCommit, UNKNOWN, WindowOverride};
 use mainstay_engine::notification::Message;
-use mainstay_git::{Commit, Remote, RemoteUrl, Source};
+use mainstay_git::{Commit, Remote, Source};
 use mainstay_manifest::Form;
 use mainstay_object::failure::Class;
 use mainstay_object::{Digest, Key, Object, Owner};
@@ -49,6 +50,7 @@ pub(super) struct Attempt<'a> {
 #[derive(Default)]
 pub(super) struct SyncState {
     pub(super) inputs: Inputs,
+    pub(super) branch: BranchReading,
     /// Digests of the inventory's ConfigMaps as last written.
     pub(super) written: BTreeMap<usize, Digest>,
     /// Digests of the source files of the objects, per ConfigMap, as last written.
@@ -70,12 +72,6 @@ pub(super) struct SyncState {
     /// Whether an object that another GitSync lists still carries the label of this GitSync. No event reports a change
     /// of the label.
     pub(super) still_labelled: bool,
-    /// The last seen commit, and the time.
-    pub(super) seen: Option<(Commit, Instant)>,
-    /// The full name of the reference of that commit.
-    pub(super) found_at: Option<String>,
-    /// The last read commit, the full name of its reference, and the remote.
-    pub(super) read: Option<(Commit, String, RemoteUrl)>,
     /// Commit and tree that are applied in full.
     pub(super) applied: Option<(Commit, Option<Contents>)>,
     /// The generation of the spec of the last published plan.

@@ -36,7 +36,7 @@ impl Attempt<'_> {
             subject: desired.header.subject.chars().take(SUBJECT).collect(),
             author: desired.header.author.clone(),
             authored_at: desired.header.authored.map(Time),
-            reference: self.state.found_at.clone(),
+            reference: self.state.branch.reference().map(str::to_owned),
             when: Time(Timestamp::now()),
             duration_ms: i64::try_from(duration.as_millis()).unwrap_or(i64::MAX),
             created: count(tally.created),

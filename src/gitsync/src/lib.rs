@@ -49,6 +49,7 @@ mod abroad;
 mod account;
 #[expect(clippy::disallowed_methods, reason = "an attempt has a time")]
 mod attempt;
+mod branch_reading;
 mod chart_secrets;
 mod chart_values;
 mod charts;

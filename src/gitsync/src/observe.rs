@@ -19,6 +19,7 @@ use futures::{StreamExt, stream};
 use jiff::Timestamp;
 
 use super::attempt::Attempt;
+use super::branch_reading::FetchedCommit;
 use super::contents::Contents;
 use super::contested::Keeper;
 use super::former_owners;
@@ -165,16 +166,14 @@ impl Attempt<'_> {
         remote: &Remote,
         max_age: Duration,
     ) -> Result<ResolvedRef, Refused> {
-        if self.state.seen.is_none() {
+        if self.state.branch.commit().is_none() {
             let seen = self.sync.status.as_ref().and_then(|status| status.attempted_commit.as_deref()?.parse().ok());
             if let Some(commit) = seen {
                 self.source().hint(remote, &resolved.reference, commit);
             }
         }
         let found = self.source().lookup(remote, &resolved.reference, max_age).await?;
-        self.state.found_at = found.full_name().map(str::to_owned);
-        if self.state.seen.is_none_or(|(commit, _)| commit != found.commit) {
-            self.state.seen = Some((found.commit, Instant::now()));
+        if self.state.branch.see(&found, Instant::now()) {
             let message = Message::CommitSeen { subject: self.owner.clone(), commit: found.commit.to_string() };
             self.context.emit(self.owner, &message);
             self.state.failed.clear();
@@ -265,16 +264,14 @@ impl Attempt<'_> {
     /// Emits a message if a branch moved to a commit that does not descend from its previous one, as far as the mirror
     /// has the history.
     async fn emit_rewritten(&mut self, remote: &Remote, snapshot: &Snapshot, found: &ResolvedRef) {
-        let name = found.full_name().unwrap_or_default().to_owned();
-        let status = self.sync.status.as_ref();
-        let earlier = status.and_then(|s| {
-            Some((s.attempted_commit.as_deref()?.parse().ok()?, s.attempted_reference.clone()?, remote.url.clone()))
+        let earlier = self.sync.status.as_ref().and_then(|status| {
+            let commit = status.attempted_commit.as_deref()?.parse().ok()?;
+            Some(FetchedCommit { commit, reference: status.attempted_reference.clone()?, url: remote.url.clone() })
         });
-        let now = (found.commit, name.clone(), remote.url.clone());
-        let Some((old, old_name, old_url)) = self.state.read.replace(now).or(earlier) else { return };
-        // A branch of the same name in a different repository is a different branch.
-        let is_same = name == old_name && remote.url == old_url;
-        let Some(branch) = name.strip_prefix("refs/heads/").filter(|_| is_same && old != found.commit) else { return };
+        let reference = found.full_name().unwrap_or_default().to_owned();
+        let now = FetchedCommit { commit: found.commit, reference, url: remote.url.clone() };
+        let Some(before) = self.state.branch.fetch(now.clone()).or(earlier) else { return };
+        let (old, Some(branch)) = (before.commit, now.branch_since(&before)) else { return };
         if let Ok(Ok(Ancestry::Other)) = snapshot.blocking(move |snapshot| snapshot.ancestry(old)).await {
             let message = Message::BranchRewritten {
                 subject: self.owner.clone(),

@@ -98,7 +98,7 @@ impl Attempt<'_> {
     /// was long ago.
     fn began(&self, commit: Commit) -> Instant {
         let is_again = self.state.applied.is_some_and(|(applied, _)| applied == commit);
-        self.state.seen.filter(|_| !is_again).map_or_else(Instant::now, |(_, at)| at)
+        self.state.branch.since().filter(|_| !is_again).unwrap_or_else(Instant::now)
     }
 
     /// Returns when this GitSync began to apply the commit.

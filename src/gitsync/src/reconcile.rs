@@ -238,7 +238,7 @@ impl Task {
         let (changed, now) = (self.last_seen.as_deref() != Some(&seen), Instant::now());
         let retry = self.state.failed.due().is_some_and(|due| due <= now);
         let pushed = self.push_due().filter(|due| *due <= now).and_then(|_| self.pushed.take());
-        let pushed = pushed.filter(|due| !due.is_known(self.state.seen.map(|(commit, _)| commit)));
+        let pushed = pushed.filter(|due| !due.is_known(self.state.branch.commit()));
         self.expired = self.expired.max(pushed.map(|due| due.after));
         if changed || retry || pushed.is_some() || self.next_look <= now {
             self.status_turn.give_back();

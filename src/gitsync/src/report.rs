@@ -65,7 +65,7 @@ impl Task {
             }
         };
         if !problems.is_empty() {
-            let commit = self.state.seen.map(|(commit, _)| commit.to_string());
+            let commit = self.state.branch.commit().map(|commit| commit.to_string());
             let message = Message::Failed { subject: self.owner.clone(), commit, problems };
             self.context.emit(&self.owner, &message);
         }
@@ -119,7 +119,7 @@ impl Task {
         let base = self.status.clone().or_else(|| sync.status.clone()).unwrap_or_default();
         // The written status may show the attempt as running.
         let old = self.state.progress.shown().unwrap_or_else(|| base.clone());
-        let attempted = self.state.seen.map(|(commit, _)| commit.to_string());
+        let attempted = self.state.branch.commit().map(|commit| commit.to_string());
         let applied = self.state.applied;
         let applied = applied.map(|(commit, id)| (commit.to_string(), id.map(|id| id.to_string()).unwrap_or_default()));
         let terminating = self.state.terminating.as_ref().map(TerminatingObjects::listed);
@@ -129,7 +129,7 @@ impl Task {
             name: name(sync),
             generation: sync.metadata.generation,
             attempted: attempted.as_deref(),
-            reference: self.state.found_at.as_deref(),
+            reference: self.state.branch.reference(),
             applied: applied.as_ref().map(|(commit, tree)| (commit.as_str(), tree.as_str())),
             history: self.state.history.as_deref().filter(|_| self.state.owes_history),
             request: self.request.as_deref(),
@@ -344,12 +344,8 @@ impl Task {
 
     fn set_facts(&mut self) {
         let waits = matches!(self.outcome, Some(Outcome::Frozen { .. }));
-        let behind = self
-            .state
-            .seen
-            .filter(|_| !waits)
-            .filter(|(commit, _)| self.state.applied.is_none_or(|(applied, _)| applied != *commit));
-        self.facts.lagging_since = behind.map(|(_, since)| since);
+        let is_behind = !waits && self.state.applied.map(|(applied, _)| applied) != self.state.branch.commit();
+        self.facts.lagging_since = self.state.branch.since().filter(|_| is_behind);
         self.facts.failed = self.state.failed.len();
         self.facts.is_suspended = matches!(self.outcome, Some(Outcome::Suspended { .. }));
         self.context.set_facts(&self.owner, Some(self.facts));
