@@ -15,18 +15,17 @@ use super::dependencies::Unmet;
 use super::failures::Failures;
 use super::inputs::Inputs;
 use super::kustomizations::BuiltKustomizations;
-use super::no_memory::{NoMemory, Room};
 use super::outcome::{Outcome, Refused};
 use super::plan::{self, DesiredState};
 use super::prune;
-use super::registry::{self, CannotRead, Pending};
+use super::reading::Reading;
+use super::registry::{self, Pending};
 use super::requested::is_requested;
 use super::resolve::{ResolvedSync, SyncRequest};
 use super::shared_plan::Handovers;
 use super::step::Progress;
 use super::tally::Tally;
 use super::terminating::TerminatingObjects;
-use super::unread::UnreadObjects;
 use super::windows::{self, Freeze};
 use mainstay_api::GitSync;
 use mainstay_api::conditions::{self, Reason, Type};
@@ -51,6 +50,7 @@ pub(super) struct Attempt<'a> {
 pub(super) struct SyncState {
     pub(super) inputs: Inputs,
     pub(super) branch: BranchReading,
+    pub(super) reading: Reading,
     /// Digests of the inventory's ConfigMaps as last written.
     pub(super) written: BTreeMap<usize, Digest>,
     /// Digests of the source files of the objects, per ConfigMap, as last written.
@@ -96,9 +96,6 @@ pub(super) struct SyncState {
     pub(super) begun: Option<Commit>,
     /// The time when this agent first held a commit back.
     pub(super) frozen_since: Option<Timestamp>,
-    /// The managed objects that may be why the repository cannot be read; `None` until they are restored from the
-    /// status.
-    pub(super) unread: Option<UnreadObjects>,
     /// Removed objects that are still being deleted; `None` before the first round.
     pub(super) terminating: Option<TerminatingObjects>,
     /// Objects that are being deleted in order to be recreated.
@@ -109,17 +106,8 @@ pub(super) struct SyncState {
     pub(super) rerun: Option<String>,
     /// The invalid value of the `allow-prune` annotation, and its error.
     pub(super) refused_permission: Option<(String, String)>,
-    /// The commit that is being read; `None` until it is known.
-    pub(super) reading: Option<Commit>,
-    /// The keys of the readable objects of a commit that has problems. Each object has two keys: with its namespace,
-    /// and as if its kind were cluster-scoped.
-    pub(super) readable: HashSet<Key>,
-    /// The commit that did not fit into memory.
-    pub(super) no_memory: Option<NoMemory>,
     /// The step of the running attempt.
     pub(super) progress: Progress,
-    /// Notified when there may be memory for the commit in `no_memory`.
-    pub(super) room: Room,
     /// The last commit that was applied in spite of a window.
     pub(super) window_override: Option<WindowOverride>,
     /// The last built kustomizations.
@@ -162,7 +150,7 @@ impl Attempt<'_> {
         max_age: Duration,
     ) -> Result<Option<Outcome>, Refused> {
         let found = self.look_up(resolved, remote, max_age).await?;
-        self.state.reading = Some(found.commit);
+        self.state.reading.found(found.commit);
         let commit = found.commit;
         let mut request = resolved.request(commit, remote);
         request.capabilities = self.asked_capabilities().await?;
@@ -276,10 +264,9 @@ impl Attempt<'_> {
 
     /// Reports a commit that waits and cannot be read yet. Until then, other GitSyncs do not wait for this GitSync.
     fn waits_unread(&self, commit: Commit, on: String) -> Outcome {
-        let commit = commit.to_string();
-        let cannot_read = CannotRead { commit: Some(commit.clone()), readable: Arc::new(self.state.readable.clone()) };
+        let cannot_read = self.state.reading.cannot_read();
         self.context.registry.update(self.owner, |row| row.cannot_read = Some(cannot_read));
-        Outcome::Waiting { commit, on }
+        Outcome::Waiting { commit: commit.to_string(), on }
     }
 
     /// Whether this agent or an earlier one already carried out the request.

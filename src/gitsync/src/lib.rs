@@ -101,6 +101,7 @@ mod previewed;
 pub mod prune;
 #[expect(clippy::disallowed_methods, reason = "since when something cannot be read is written down")]
 mod readable;
+mod reading;
 mod ready_expr;
 pub mod receiver;
 #[expect(clippy::disallowed_methods, reason = "it waits for whatever comes first")]

@@ -311,10 +311,11 @@ impl Attempt<'_> {
         self.state.left_out.clone_from(&decoded.left_out);
         if !decoded.problems.is_empty() {
             self.context.writer.keep_in_memory(self.owner, Part::Reading, 0);
-            self.state.readable = self.readable(&decoded.objects, directory);
+            let readable = self.readable(&decoded.objects, directory);
+            self.state.reading.set_readable(readable);
             return Err(self.refuse_files(&decoded.problems, refused.load(Ordering::Relaxed), (request, commit)));
         }
-        self.state.no_memory = None;
+        self.state.reading.has_memory();
         // The memory was reserved during the read.
         let as_read =
             mainstay_manifest::memory(&self.state.with_expressions) + mainstay_manifest::memory(&self.state.encrypted);
@@ -337,7 +338,8 @@ impl Attempt<'_> {
         };
         let placed = placement::place(&decoded.objects, &served, &placing);
         placed.map_err(|unplaced| {
-            self.state.readable = self.readable(&decoded.objects, directory);
+            let readable = self.readable(&decoded.objects, directory);
+            self.state.reading.set_readable(readable);
             let refused = refused_for(&unplaced.problems);
             // No event reports that another client created the CRD of a kind, so the attempt is retried.
             let class = if unplaced.lacks_kinds_only { Class::NotReady } else { refused.class };
@@ -351,10 +353,10 @@ impl Attempt<'_> {
             ([only], bytes @ 1..) => {
                 let message = self.wait_for_memory(bytes, &only.to_string());
                 let values = self.state.inputs.digest();
-                self.state.no_memory.insert(NoMemory { request, commit, values, bytes, message }).refused()
+                self.state.reading.lacks_memory(NoMemory { request, commit, values, bytes, message })
             }
             (problems, _) => {
-                self.state.no_memory = None;
+                self.state.reading.has_memory();
                 self.context.writer.end_memory_wait(self.owner);
                 refused_for(problems)
             }

@@ -3,7 +3,7 @@
 //! Invariant: every attempt ends in a status, on success and on failure, written as soon as `urgency` allows.
 //! Invariant: an idle task makes no request except the ref lookup at the remote.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -17,6 +17,7 @@ use super::outcome::{Outcome, Refused};
 use super::placement::label;
 use super::prevented;
 use super::prune::deletes_objects;
+use super::reading::Reading;
 use super::registry;
 use super::resolve::{Directory, ResolvedSync, confine};
 use super::running::Running;
@@ -170,8 +171,8 @@ impl Task {
 
     /// Forgets the state of the previous cluster, because it does not apply to the new one.
     pub(super) fn forget_cluster(&mut self) {
-        let (room, progress) = (Arc::clone(&self.state.room), self.state.progress.clone());
-        self.state = SyncState { rerun: self.state.rerun.take(), room, progress, ..SyncState::default() };
+        let (reading, progress) = (Reading::with_room(self.state.reading.room()), self.state.progress.clone());
+        self.state = SyncState { rerun: self.state.rerun.take(), reading, progress, ..SyncState::default() };
         (self.outcome, self.next_save, self.owed_save, self.contest) = (None, None, None, None);
     }
 
@@ -332,7 +333,7 @@ impl Task {
         repository: Option<&GitRepository>,
         is_forced: bool,
     ) -> Result<Option<Outcome>, Refused> {
-        (self.state.reading, self.state.readable) = (None, HashSet::new());
+        self.state.reading.begin();
         Box::pin(self.settle_place(sync)).await?;
         let sync = &as_known_in(sync, self.cluster_id(sync)).into_owned();
         let suspended = sync.spec.suspended(Timestamp::now());
@@ -388,7 +389,7 @@ impl Task {
         // These objects are in the GitSync's own cluster.
         let is_elsewhere = self.context.is_elsewhere();
         let reads_by = if is_elsewhere { Vec::new() } else { unread::reads_by(&self.owner, sync, repository) };
-        if self.state.unread.is_none() {
+        if self.state.reading.unread().is_none() {
             // Set before any object is reverted.
             let unread = sync.status.as_ref().map(|status| &*status.unread).unwrap_or_default();
             self.set_unread(unread::recalled(unread, &reads_by));

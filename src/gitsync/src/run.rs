@@ -149,7 +149,7 @@ impl Signals {
             pushed: home.pushes.subscribe(&task.consumer),
             dependencies: home.dependencies.listen(&task.owner),
             prevention: home.prevention.listen(&task.owner),
-            room: Arc::clone(&task.state.room),
+            room: task.state.reading.room(),
             at,
         }
     }

@@ -3,14 +3,12 @@
 //! Invariant: after a failure of an object or an attempt, the next attempt waits for its backoff, unless a change may
 //! have corrected the cause. A due object that was not tried waits for the next attempt.
 
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 
 use super::outcome::{Outcome, Refused};
 use super::reconcile::Task;
-use super::registry::CannotRead;
 use super::requested::asked;
 use mainstay_api::GitSync;
 use mainstay_api::conditions::Reason;
@@ -194,8 +192,7 @@ impl Task {
         if passes && self.failures_in_a_row < REMARKABLE {
             return;
         }
-        let commit = self.state.reading.map(|commit| commit.to_string());
-        let cannot_read = CannotRead { commit, readable: Arc::new(self.state.readable.clone()) };
+        let cannot_read = self.state.reading.cannot_read();
         self.context.registry.update(&self.owner, |row| row.cannot_read = Some(cannot_read));
     }
 
@@ -213,7 +210,7 @@ impl Task {
             .map(|backoff| backoff.delay(self.failures_in_a_row))
             .map_or(interval, |wait| wait.min(interval.max(Duration::from_secs(1))));
         // Free memory wakes an attempt that waits for it, so its polls use the interval.
-        let waits_for_memory = self.state.no_memory.is_some() && refused.reason == Reason::MemoryExhausted;
+        let waits_for_memory = self.state.reading.no_memory().is_some() && refused.reason == Reason::MemoryExhausted;
         let backoff = if waits_for_memory && self.failures_in_a_row > REMARKABLE { interval } else { backoff };
         let wait = jitter(backoff, fastrand::f64()).max(refused.retry_after.unwrap_or_default());
         self.next_look = Instant::now() + wait;
