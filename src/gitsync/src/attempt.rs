@@ -8,13 +8,12 @@ use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use super::branch_reading::BranchReading;
-use super::charts::RenderedCharts;
+use super::compiled::Compiled;
 use super::contents::Contents;
 use super::context::{Context, git_syncs};
 use super::dependencies::Unmet;
 use super::failures::Failures;
 use super::inputs::Inputs;
-use super::kustomizations::BuiltKustomizations;
 use super::outcome::{Outcome, Refused};
 use super::plan::{self, DesiredState};
 use super::prune;
@@ -32,9 +31,8 @@ use mainstay_api::conditions::{self, Reason, Type};
 use mainstay_api::git_sync::{AppliedCommit, UNKNOWN, WindowOverride};
 use mainstay_engine::notification::Message;
 use mainstay_git::{Commit, Remote, Source};
-use mainstay_manifest::Form;
 use mainstay_object::failure::Class;
-use mainstay_object::{Digest, Key, Object, Owner};
+use mainstay_object::{Digest, Key, Owner};
 
 /// The inputs and the state of one attempt for a GitSync.
 pub(super) struct Attempt<'a> {
@@ -51,16 +49,13 @@ pub(super) struct SyncState {
     pub(super) inputs: Inputs,
     pub(super) branch: BranchReading,
     pub(super) reading: Reading,
+    pub(super) compiled: Compiled,
     /// Digests of the inventory's ConfigMaps as last written.
     pub(super) written: BTreeMap<usize, Digest>,
     /// Digests of the source files of the objects, per ConfigMap, as last written.
     pub(super) files: BTreeMap<usize, Digest>,
     /// The inventory was rebuilt from labels, so this round does not prune.
     pub(super) rebuilt: bool,
-    /// The desired state of the last decoded commit.
-    pub(super) desired: Option<DesiredState>,
-    /// The reason why all manifests of the last decoded commit are ignored, if they are.
-    pub(super) left_out: Option<String>,
     /// Objects whose last apply or deletion failed.
     pub(super) failed: Failures,
     /// The last request that was carried out in full.
@@ -110,16 +105,6 @@ pub(super) struct SyncState {
     pub(super) progress: Progress,
     /// The last commit that was applied in spite of a window.
     pub(super) window_override: Option<WindowOverride>,
-    /// The last built kustomizations.
-    pub(super) kustomizations: BuiltKustomizations,
-    /// The last rendered charts.
-    pub(super) charts: RenderedCharts,
-    /// Encrypted objects as read, so that cached objects are not read and verified again.
-    pub(super) encrypted: Vec<Arc<Object>>,
-    /// The form in which kustomizations and charts were decoded, and whether encrypted data was kept for decryption.
-    pub(super) decoded_as: (Form, bool),
-    /// Objects with expressions as the repository has them, so that cached objects are not decoded again.
-    pub(super) with_expressions: Vec<Arc<Object>>,
 }
 
 impl Attempt<'_> {

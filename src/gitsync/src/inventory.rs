@@ -214,14 +214,14 @@ impl Attempt<'_> {
 
     /// Returns the source locations of a shard's objects; `None` if the commit is unknown or there is no memory.
     fn places(&self, shard: &Shard) -> Option<Vec<u8>> {
-        let desired = self.state.desired.as_ref()?;
+        let desired = self.state.compiled.desired()?;
         let of: HashMap<&Key, &Place> = desired.objects.iter().map(|one| (&one.key, &one.object.place)).collect();
         Places::encode(&desired.commit.to_string(), shard.keys.iter().map(|key| (key, of.get(key).copied())))
     }
 
     /// Returns a digest of the source files of each shard's objects; empty if the commit is unknown.
     fn files(&self, shards: &[Shard]) -> BTreeMap<usize, Digest> {
-        let Some(desired) = &self.state.desired else { return BTreeMap::new() };
+        let Some(desired) = self.state.compiled.desired() else { return BTreeMap::new() };
         let of: HashMap<&Key, &str> = desired.objects.iter().map(|one| (&one.key, &*one.object.place.file)).collect();
         let digest = |shard: &Shard| {
             let files = shard.keys.iter().map(|key| of.get(key).copied().unwrap_or_default());
@@ -237,7 +237,7 @@ impl Attempt<'_> {
             return *written != files;
         }
         let applied = self.sync.status.as_ref().and_then(|status| status.applied_commit.as_deref());
-        self.state.desired.as_ref().is_some_and(|desired| Some(&*desired.commit.to_string()) != applied)
+        self.state.compiled.desired().is_some_and(|desired| Some(&*desired.commit.to_string()) != applied)
     }
 
     /// Writes the ConfigMaps of the inventory that differ from their last written state, or whose objects moved to

@@ -57,6 +57,7 @@ mod charts;
 mod clusters;
 #[expect(clippy::disallowed_methods, reason = "spans begin and end now")]
 mod commit_trace;
+mod compiled;
 mod conditions;
 mod contents;
 mod contest_watch;

@@ -191,16 +191,7 @@ impl Attempt<'_> {
         request: &SyncRequest,
     ) -> Result<DesiredState, Refused> {
         let (generation, base_dir) = (request.generation, &resolved.directory.base_dir);
-        let known = self.state.desired.as_ref().filter(|w| w.generation == generation && w.tree.is_some());
-        let is_same = |w: &&DesiredState| {
-            let is_same_remote = w.submodules.0 == remote.submodules && w.lfs == remote.lfs;
-            w.commit == found.commit
-                && is_same_remote
-                && w.capabilities == request.capabilities
-                && w.values == request.values
-                && w.keys == request.keys
-        };
-        if let Some(desired) = known.filter(is_same) {
+        if let Some(desired) = self.state.compiled.of_request(request) {
             return Ok(desired.clone());
         }
         if let Some(refused) = self.is_without_memory(found.commit, request) {
@@ -217,11 +208,7 @@ impl Attempt<'_> {
         };
         let tree = contents(self.read_outside(&snapshot).await?, request.capabilities);
         let submodules = (remote.submodules, snapshot.submodules_below(base_dir));
-        let is_same = |w: &&mut DesiredState| {
-            let is_same_remote = w.submodules == submodules && w.lfs == remote.lfs && w.generation == generation;
-            w.tree == tree && is_same_remote && w.keys == request.keys
-        };
-        if let Some(desired) = self.state.desired.as_mut().filter(is_same) {
+        if let Some(desired) = self.state.compiled.of_contents(request, tree, &submodules) {
             (desired.commit, desired.header) = (found.commit, Arc::clone(&snapshot.header));
             return Ok(desired.clone());
         }
@@ -237,11 +224,11 @@ impl Attempt<'_> {
         };
         // Only now, after rendering, are the files known that kustomizations and charts read.
         let capabilities = self.asked_capabilities().await?;
-        let tree = contents(self.state.kustomizations.outside(), capabilities);
+        let tree = contents(self.state.compiled.kustomizations.outside(), capabilities);
         let (commit, lfs, values, keys) = (found.commit, remote.lfs, request.values, request.keys);
         let desired =
             DesiredState { commit, header, tree, submodules, lfs, generation, capabilities, values, keys, objects };
-        Ok(self.state.desired.insert(desired).clone())
+        Ok(self.state.compiled.keep(desired).clone())
     }
 
     /// Returns the directory of the GitSync; `None` if it is missing and all objects may be deleted.
@@ -308,7 +295,7 @@ impl Attempt<'_> {
             self.context.writer.keep_in_memory(self.owner, Part::Reading, 0);
             return decoded.map(|_| Vec::new());
         };
-        self.state.left_out.clone_from(&decoded.left_out);
+        self.state.compiled.set_left_out(decoded.left_out.as_ref());
         if !decoded.problems.is_empty() {
             self.context.writer.keep_in_memory(self.owner, Part::Reading, 0);
             let readable = self.readable(&decoded.objects, directory);
@@ -317,9 +304,7 @@ impl Attempt<'_> {
         }
         self.state.reading.has_memory();
         // The memory was reserved during the read.
-        let as_read =
-            mainstay_manifest::memory(&self.state.with_expressions) + mainstay_manifest::memory(&self.state.encrypted);
-        let bytes = mainstay_manifest::memory(&decoded.objects) + as_read;
+        let bytes = mainstay_manifest::memory(&decoded.objects) + self.state.compiled.bytes_as_read();
         self.context.writer.keep_in_memory(self.owner, Part::Objects, bytes);
         self.context.writer.keep_in_memory(self.owner, Part::Reading, 0);
         let mut served = Served::new();

@@ -439,7 +439,7 @@ impl Attempt<'_> {
             self.remember(desired, tally, began.elapsed()).await;
         }
         if becomes_empty {
-            let why = conditions::no_manifests(&self.sync.spec.base_dir, self.state.left_out.as_deref());
+            let why = conditions::no_manifests(&self.sync.spec.base_dir, self.state.compiled.left_out());
             let message = Message::NoManifests { subject: self.owner.clone(), commit: commit.to_string(), why };
             self.context.emit(self.owner, &message);
         }

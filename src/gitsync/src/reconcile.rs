@@ -207,7 +207,8 @@ impl Task {
         let reconciled = caught(context.liveness.track(self.reconcile(sync)).instrument(logged)).await;
         let Err(panicked) = reconciled else { return reconciled.unwrap_or(Next::Wait) };
         // The panic may be caused by the cached state of the commit.
-        (self.state.desired, self.state.settled, self.settling) = (None, None, None);
+        self.state.compiled.forget_desired();
+        (self.state.settled, self.settling) = (None, None);
         let message = panicked.to_string();
         let refused = Refused { class: Class::Bug, reason: Reason::InternalError, message, retry_after: None };
         self.after(sync, Err(refused), at);

@@ -138,7 +138,7 @@ impl Task {
             summary: &summary,
             drift: sync.spec.drift,
             base_dir: &sync.spec.base_dir,
-            left_out: self.state.left_out.as_deref(),
+            left_out: self.state.compiled.left_out(),
             wait: sync.spec.wait.then_some(sync.spec.timeout.0),
             windows: !sync.spec.windows.is_empty(),
             unprotected: self.is_unprotected(),

@@ -117,7 +117,7 @@ impl Task {
             self.state.settled = None;
         }
         let is_invalid = matches!(&self.outcome, Some(Outcome::Refused { reason: Reason::ManifestInvalid, .. }));
-        if is_invalid || self.state.charts.ask_the_cluster() {
+        if is_invalid || self.state.compiled.charts.ask_the_cluster() {
             self.context.writer.cluster().kinds_changed();
         }
         true
