@@ -1,6 +1,6 @@
 //! One attempt: observes the commit, plans, and performs the plan. The task reports the outcome.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -26,13 +26,14 @@ use super::step::Progress;
 use super::tally::Tally;
 use super::terminating::TerminatingObjects;
 use super::windows::{self, Freeze};
+use super::written_inventory::WrittenInventory;
 use mainstay_api::GitSync;
 use mainstay_api::conditions::{self, Reason, Type};
 use mainstay_api::git_sync::{AppliedCommit, UNKNOWN, WindowOverride};
 use mainstay_engine::notification::Message;
 use mainstay_git::{Commit, Remote, Source};
 use mainstay_object::failure::Class;
-use mainstay_object::{Digest, Key, Owner};
+use mainstay_object::{Key, Owner};
 
 /// The inputs and the state of one attempt for a GitSync.
 pub(super) struct Attempt<'a> {
@@ -50,12 +51,7 @@ pub(super) struct SyncState {
     pub(super) branch: BranchReading,
     pub(super) reading: Reading,
     pub(super) compiled: Compiled,
-    /// Digests of the inventory's ConfigMaps as last written.
-    pub(super) written: BTreeMap<usize, Digest>,
-    /// Digests of the source files of the objects, per ConfigMap, as last written.
-    pub(super) files: BTreeMap<usize, Digest>,
-    /// The inventory was rebuilt from labels, so this round does not prune.
-    pub(super) rebuilt: bool,
+    pub(super) inventory: WrittenInventory,
     /// Objects whose last apply or deletion failed.
     pub(super) failed: Failures,
     /// The last request that was carried out in full.
@@ -228,7 +224,7 @@ impl Attempt<'_> {
         let outcome = self.perform(resolved, &request, (desired, &facts), &mut plan).await?;
         self.state.carried_out = outcome.has_no_failures().then_some(desired.commit);
         let is_clean = outcome.is_clean() && self.state.paused.is_empty() && !self.state.awaits_others;
-        if is_clean && !std::mem::take(&mut self.state.rebuilt) {
+        if is_clean && !self.state.inventory.take_rebuilt() {
             // A request that was carried out in full is not checked again.
             self.state.settled = Some(request);
         }

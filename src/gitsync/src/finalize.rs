@@ -159,7 +159,7 @@ impl Attempt<'_> {
         let inventory = self.inventory().unwrap_or_default();
         let annotations = self.sync.metadata.annotations.clone().unwrap_or_default();
         let wants_deletion = objects == Objects::Delete && !definition_is_going(&self.context.home).await?;
-        let deletes = wants_deletion && !self.state.rebuilt;
+        let deletes = wants_deletion && !self.state.inventory.is_rebuilt();
         if wants_deletion && !deletes {
             tracing::warn!(
                 sync = self.owner.resource().as_str(),
@@ -198,7 +198,7 @@ impl Attempt<'_> {
             return Ok(End::Waiting);
         }
         self.release_all(staying).await?;
-        inventory::delete(&self.context.writer, &self.inventory_owner(), &self.state.written).await?;
+        inventory::delete(&self.context.writer, &self.inventory_owner(), &self.state.inventory).await?;
         self.context.writer.forget_owner(self.owner);
         Ok(End::Done)
     }
@@ -233,7 +233,7 @@ impl Attempt<'_> {
         let objects = self.inventory().map_or(0, |inventory| inventory.0.len());
         let sync = self.owner.resource().as_str();
         tracing::warn!(sync, objects, "{account} does not exist: the objects stay as they are, with Mainstay's label");
-        inventory::delete(&self.context.writer, &self.inventory_owner(), &self.state.written).await?;
+        inventory::delete(&self.context.writer, &self.inventory_owner(), &self.state.inventory).await?;
         self.context.writer.forget_owner(self.owner);
         Ok(End::Done)
     }

@@ -137,6 +137,7 @@ mod urgency;
 mod values;
 mod whereabouts;
 pub mod windows;
+mod written_inventory;
 
 pub use abroad::{Abroad, Unreached, other_cluster};
 pub use clusters::Begun;

@@ -472,7 +472,7 @@ impl Attempt<'_> {
     /// rejects the apply.
     fn may_be_new(&self, key: &Key, inventory: &Inventory) -> bool {
         let was_answered = inventory.0.get(key).is_some_and(|entry| entry.uid.is_some());
-        let is_free = !was_answered && !self.state.rebuilt && !self.state.failed.needs_read(key);
+        let is_free = !was_answered && !self.state.inventory.is_rebuilt() && !self.state.failed.needs_read(key);
         is_free && self.context.writer.desired(key).is_none()
     }
 

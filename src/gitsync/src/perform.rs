@@ -47,7 +47,7 @@ impl Attempt<'_> {
         // is written, too.
         let steps = plan.stages.values().flatten();
         let grew = self.context.writer.store().intend(self.owner, steps.map(|step| &step.desired));
-        let is_unwritten = self.state.written.is_empty() || self.context.writer.store().is_unsaved(self.owner);
+        let is_unwritten = self.state.inventory.is_empty() || self.context.writer.store().is_unsaved(self.owner);
         if grew || (is_unwritten && !plan.stages.is_empty()) {
             self.save_inventory().await?;
         }
@@ -83,7 +83,7 @@ impl Attempt<'_> {
             self.state.tally = Some(Box::new((desired.commit, tally)));
         }
         self.emit_stuck();
-        let note = self.state.rebuilt.then(|| {
+        let note = self.state.inventory.is_rebuilt().then(|| {
             "the inventory was missing or damaged and was rebuilt from labels; nothing is pruned in this round"
                 .to_owned()
         });
@@ -236,7 +236,8 @@ impl Attempt<'_> {
 
     /// Deletes removed objects, if the plan allows it now.
     async fn let_leave(&mut self, acting: &Writer, plan: &Plan, request: &SyncRequest, tally: &mut Tally) -> Left {
-        let may_prune = plan.may_prune(Applies { failed: self.state.failed.has_apply(), rebuilt: self.state.rebuilt });
+        let may_prune = plan
+            .may_prune(Applies { failed: self.state.failed.has_apply(), rebuilt: self.state.inventory.is_rebuilt() });
         let commit = request.commit.to_string();
         let mut held = HeldBack::default();
         for (key, why) in &plan.leaving.held {

@@ -320,7 +320,7 @@ impl Preview {
         let mut notes = Vec::new();
         let acting = self.attempt().acting()?;
         self.attempt().load_inventory().await?;
-        if std::mem::take(&mut self.state.rebuilt) {
+        if self.state.inventory.take_rebuilt() {
             notes.push("the inventory is missing or damaged: removed objects are found by their labels".to_owned());
         }
         acting.expect_autoscalers(&self.owner, &revision.objects);
