@@ -18,13 +18,12 @@ use super::outcome::{Outcome, Refused};
 use super::plan::{self, DesiredState};
 use super::prune;
 use super::reading::Reading;
-use super::registry::{self, Pending};
+use super::registry;
+use super::removal::{RefusedPermission, Removal};
 use super::requested::is_requested;
 use super::resolve::{ResolvedSync, SyncRequest};
-use super::shared_plan::Handovers;
 use super::step::Progress;
 use super::tally::Tally;
-use super::terminating::TerminatingObjects;
 use super::windows::{self, Freeze};
 use super::written_inventory::WrittenInventory;
 use mainstay_api::GitSync;
@@ -52,6 +51,7 @@ pub(super) struct SyncState {
     pub(super) reading: Reading,
     pub(super) compiled: Compiled,
     pub(super) inventory: WrittenInventory,
+    pub(super) removal: Removal,
     /// Objects whose last apply or deletion failed.
     pub(super) failed: Failures,
     /// The last request that was carried out in full.
@@ -60,19 +60,12 @@ pub(super) struct SyncState {
     pub(super) paused: HashSet<Key>,
     /// Another GitSync must act first.
     pub(super) awaits_others: bool,
-    /// Whether an object that another GitSync lists still carries the label of this GitSync. No event reports a change
-    /// of the label.
-    pub(super) still_labelled: bool,
     /// Commit and tree that are applied in full.
     pub(super) applied: Option<(Commit, Option<Contents>)>,
     /// The generation of the spec of the last published plan.
     pub(super) planned_for: Option<i64>,
     /// The last commit that was applied without failures, even if removed objects are still kept.
     pub(super) carried_out: Option<Commit>,
-    /// Objects that this GitSync gives up for GitSyncs of other agents.
-    pub(super) handovers: Box<Handovers>,
-    /// The GitSync for which the deletion of this GitSync waits, with shards.
-    pub(super) awaited: Option<Box<Pending>>,
     /// Whether the commit that an earlier agent applied was restored, or can never be.
     pub(super) looked_back: bool,
     /// The last applied commits, newest first; `None` until they are restored from the status.
@@ -87,16 +80,10 @@ pub(super) struct SyncState {
     pub(super) begun: Option<Commit>,
     /// The time when this agent first held a commit back.
     pub(super) frozen_since: Option<Timestamp>,
-    /// Removed objects that are still being deleted; `None` before the first round.
-    pub(super) terminating: Option<TerminatingObjects>,
-    /// Objects that are being deleted in order to be recreated.
-    pub(super) replacing: TerminatingObjects,
     /// Counts of changed objects so far, for a commit that is not applied in full.
     pub(super) tally: Option<Box<(Commit, Tally)>>,
     /// The last handled request to run a Job or Pod again.
     pub(super) rerun: Option<String>,
-    /// The invalid value of the `allow-prune` annotation, and its error.
-    pub(super) refused_permission: Option<(String, String)>,
     /// The step of the running attempt.
     pub(super) progress: Progress,
     /// The last commit that was applied in spite of a window.
@@ -268,16 +255,12 @@ impl Attempt<'_> {
     fn check_permission(&mut self, resolved: &ResolvedSync, commit: Commit) {
         let refused = resolved.allow_prune.clone().and_then(|value| {
             let problem = prune::refused_permission(&value, self.owner, &commit.to_string())?;
-            Some((value, problem))
+            Some(RefusedPermission { value, problem })
         });
-        let before = self.state.refused_permission.take();
-        if let Some((value, problem)) = &refused
-            && before.is_none_or(|(before, _)| before != *value)
-        {
-            let message = Message::AnnotationInvalid { subject: self.owner.clone(), problem: problem.clone() };
+        if let Some(problem) = self.state.removal.refuse_permission(refused) {
+            let message = Message::AnnotationInvalid { subject: self.owner.clone(), problem: problem.to_owned() };
             self.context.emit(self.owner, &message);
         }
-        self.state.refused_permission = refused;
     }
 
     /// Whether the commit was begun before a window held it back. Such a commit is finished.

@@ -14,7 +14,7 @@ use jiff::Timestamp;
 use super::finalize::{End, has_finalizer};
 use super::outcome::Outcome;
 use super::reconcile::{Next, Task};
-use super::terminating::{self, TerminatingObjects};
+use super::terminating;
 use super::whereabouts::{Place, as_known_in, has_objects};
 use mainstay_api::GitSync;
 use mainstay_api::conditions::Reason;
@@ -84,11 +84,11 @@ impl Task {
 
     /// Returns the outcome while the objects of a deleted GitSync are being deleted.
     fn awaits_deletions(&self) -> Outcome {
-        if let Some(pending) = &self.state.awaited {
+        if let Some(pending) = &self.state.removal.awaited {
             let message = format!("its objects are kept until it is known what others want: it waits for {pending}");
             return Outcome::Refused { class: Class::NotReady, reason: Reason::Deleting, message };
         }
-        let objects = self.state.terminating.as_ref().map(TerminatingObjects::listed).unwrap_or_default();
+        let objects = self.state.removal.listed().unwrap_or_default();
         let message = terminating::named(&objects).unwrap_or_else(|| "its objects are being deleted".to_owned());
         Outcome::Refused { class: Class::NotReady, reason: Reason::Deleting, message }
     }

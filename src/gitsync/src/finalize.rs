@@ -155,7 +155,7 @@ impl Attempt<'_> {
 
     /// Deletes or releases the objects in the inventory, then deletes the inventory.
     async fn let_go_of(&mut self, objects: Objects, terminating: Terminating) -> Result<End, Refused> {
-        self.state.awaited = None;
+        self.state.removal.awaited = None;
         let inventory = self.inventory().unwrap_or_default();
         let annotations = self.sync.metadata.annotations.clone().unwrap_or_default();
         let wants_deletion = objects == Objects::Delete && !definition_is_going(&self.context.home).await?;
@@ -218,7 +218,7 @@ impl Attempt<'_> {
         }
         let awaited = untried.or(wants_more);
         let is_waiting = awaited.is_some();
-        self.state.awaited = awaited.filter(|_| self.context.is_shared()).map(Box::new);
+        self.state.removal.awaited = awaited.filter(|_| self.context.is_shared()).map(Box::new);
         Ok(is_waiting)
     }
 
@@ -265,7 +265,7 @@ impl Attempt<'_> {
             })
             .await;
         let end = if terminating.is_empty() { End::Done } else { End::Waiting };
-        self.state.terminating.get_or_insert_default().replace(terminating);
+        self.state.removal.set_terminating(terminating);
         self.emit_stuck();
         if let Some((key, error)) = failed {
             return Err(refused(&key, "deleted", &error));

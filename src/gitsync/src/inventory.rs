@@ -191,11 +191,11 @@ impl Attempt<'_> {
             Some(inventory) => acting.still_labelled(self.label, &inventory, &taken).await,
             None => HashSet::new(),
         };
-        self.state.still_labelled = !ours.is_empty();
+        self.state.removal.is_still_labelled = !ours.is_empty();
         for key in taken {
             if ours.contains(&key) { left.push(key) } else { self.context.writer.remove(self.owner, &key) }
         }
-        let given = self.state.handovers.given.as_ref();
+        let given = self.state.removal.handovers.given.as_ref();
         let given_up: Vec<Key> = self.context.registry.with(self.owner, |view| {
             // An object that was not offered to another agent yet may return without an apply.
             let is_offered = |key: &&Key| given.is_some_and(|given| given.contains(*key));

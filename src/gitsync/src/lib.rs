@@ -108,6 +108,7 @@ pub mod receiver;
 #[expect(clippy::disallowed_methods, reason = "it waits for whatever comes first")]
 mod reconcile;
 pub mod registry;
+mod removal;
 mod rendering;
 #[expect(clippy::disallowed_methods, reason = "a report has a time")]
 mod report;

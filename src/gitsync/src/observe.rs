@@ -31,7 +31,6 @@ use super::prune;
 use super::reconcile::Task;
 use super::resolve::{Directory, ResolvedSync, SyncRequest};
 use super::step::Step;
-use super::terminating::TerminatingObjects;
 use mainstay_api::conditions::Reason;
 use mainstay_api::names;
 use mainstay_api::{GitRepository, GitSync};
@@ -463,7 +462,7 @@ impl Attempt<'_> {
         waiting.extend(unseen);
         let withdrawn = withdrawn.into_iter().chain(self.may_be_offered(&live, &inventory)).collect();
         let offers = self.offers_of_others(&live).await?;
-        let terminating = self.state.terminating.as_ref().map(TerminatingObjects::keys).unwrap_or_default();
+        let terminating = self.state.removal.terminating();
         let contested = self.contested(resolved, &live).await?;
         Ok(Observed { inventory, kept, waiting, live, terminating, contested, offered, withdrawn, offers })
     }

@@ -65,7 +65,7 @@ impl Attempt<'_> {
             self.context.registry.notify();
         }
         let failed = &self.state.failed;
-        self.state.replacing.retain(|key| failed.awaits_deletion(key));
+        self.state.removal.retain_replaced(|key| failed.awaits_deletion(key));
         self.state.failed.add_refused(plan);
         self.await_break_glass(plan);
         self.state.failed.forget_settled(plan);
@@ -269,9 +269,7 @@ impl Attempt<'_> {
     /// Emits a message for each object whose deletion takes longer than the timeout.
     pub(super) fn emit_stuck(&mut self) {
         let (timeout, now) = (self.sync.spec.timeout.0, Timestamp::now());
-        let left = self.state.terminating.iter_mut();
-        let all = left.chain([&mut self.state.replacing]).flat_map(|objects| objects.take_stuck(timeout, now));
-        for (key, terminating) in all.collect::<Vec<_>>() {
+        for (key, terminating) in self.state.removal.take_stuck(timeout, now) {
             let message = Message::DeletionStuck {
                 subject: self.owner.clone(),
                 object: key.to_string(),
@@ -326,7 +324,7 @@ impl Attempt<'_> {
                 self.state.failed.add(key, Class::NotReady, Reason::ApplyFailed, message, None);
                 if let Some(awaits) = awaits {
                     self.state.failed.await_deletion(key);
-                    if self.state.replacing.insert(key.clone(), awaits) {
+                    if self.state.removal.replace(key.clone(), awaits) {
                         tally.add(ObjectChange::Changed, key);
                     }
                 }
@@ -401,7 +399,7 @@ impl Attempt<'_> {
             })
             .await;
         let pruning = terminating.len();
-        self.state.terminating.get_or_insert_default().replace(terminating);
+        self.state.removal.set_terminating(terminating);
         (pruning, wanted)
     }
 

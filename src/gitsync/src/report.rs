@@ -17,7 +17,6 @@ use super::outcome::Outcome;
 use super::reconcile::Task;
 use super::shared_plan;
 use super::status;
-use super::terminating::TerminatingObjects;
 use super::urgency::{Urgency, first_grace, only_names_commit, urgency};
 use super::whereabouts::Place;
 use mainstay_api::GitSync;
@@ -122,7 +121,7 @@ impl Task {
         let attempted = self.state.branch.commit().map(|commit| commit.to_string());
         let applied = self.state.applied;
         let applied = applied.map(|(commit, id)| (commit.to_string(), id.map(|id| id.to_string()).unwrap_or_default()));
-        let terminating = self.state.terminating.as_ref().map(TerminatingObjects::listed);
+        let terminating = self.state.removal.listed();
         let summary = self.context.writer.summary(&self.owner);
         let (prevention, shared) = (self.prevention_of(sync), self.shared_plan(sync, outcome, &base));
         let facts = status::Facts {
@@ -144,7 +143,7 @@ impl Task {
             unprotected: self.is_unprotected(),
             window_override: self.state.window_override.as_ref(),
             terminating: terminating.as_ref(),
-            refused_permission: self.state.refused_permission.as_ref().map(|(_, problem)| &**problem),
+            refused_permission: self.state.removal.refused_permission(),
             prevent: sync.spec.prevent,
             prevention: prevention.as_ref(),
             cluster: self.cluster_id(sync),
@@ -296,12 +295,12 @@ impl Task {
         if let Some(offers) = &offers {
             // A write whose response is lost may succeed.
             let before = || shared_plan::given_up(&old.held);
-            self.state.handovers.offered.get_or_insert_with(before).extend(offers.iter().cloned());
+            self.state.removal.handovers.offered.get_or_insert_with(before).extend(offers.iter().cloned());
         }
         match self.home.home.patch_merge(&git_syncs(), namespace, name, Part::Status, &patch).await {
             Ok(_) => {
                 self.emit_health(sync, &new);
-                self.state.handovers.offered = offers;
+                self.state.removal.handovers.offered = offers;
                 // A history is kept once, in the state. A patch without it leaves it in the status.
                 self.state.owes_history &= std::mem::take(&mut new.history).is_empty();
                 self.set_written(new);

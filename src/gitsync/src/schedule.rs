@@ -127,8 +127,7 @@ impl Task {
     /// exceeds the timeout.
     pub(super) fn deletion_wait(&mut self, sync: &GitSync) -> Duration {
         self.rounds += 1;
-        let objects = self.state.terminating.as_ref();
-        let stuck = objects.and_then(|objects| objects.next_stuck(sync.spec.timeout.0, Timestamp::now()));
+        let stuck = self.state.removal.next_stuck(sync.spec.timeout.0, Timestamp::now());
         DELETING.delay(self.rounds).min(stuck.map_or(FAR, |left| left + PAST_IT))
     }
 
@@ -156,7 +155,7 @@ impl Task {
                 self.next_look = Instant::now() + jitter(interval, fastrand::f64());
                 if let Some(outcome) = outcome {
                     // Another round follows, or a handed over object still has the label of this GitSync.
-                    if outcome.goes_on() || self.state.still_labelled {
+                    if outcome.goes_on() || self.state.removal.is_still_labelled {
                         self.next_look = (Instant::now() + self.deletion_wait(sync)).min(self.next_look);
                     } else {
                         self.rounds = 0;
