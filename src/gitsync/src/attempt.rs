@@ -1,6 +1,5 @@
 //! One attempt: observes the commit, plans, and performs the plan. The task reports the outcome.
 
-use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,7 +11,6 @@ use super::compiled::Compiled;
 use super::contents::Contents;
 use super::context::{Context, git_syncs};
 use super::dependencies::Unmet;
-use super::failures::Failures;
 use super::inputs::Inputs;
 use super::outcome::{Outcome, Refused};
 use super::plan::{self, DesiredState};
@@ -24,6 +22,7 @@ use super::requested::is_requested;
 use super::resolve::{ResolvedSync, SyncRequest};
 use super::step::Progress;
 use super::tally::Tally;
+use super::unfinished::Unfinished;
 use super::windows::{self, Freeze};
 use super::written_inventory::WrittenInventory;
 use mainstay_api::GitSync;
@@ -52,14 +51,9 @@ pub(super) struct SyncState {
     pub(super) compiled: Compiled,
     pub(super) inventory: WrittenInventory,
     pub(super) removal: Removal,
-    /// Objects whose last apply or deletion failed.
-    pub(super) failed: Failures,
+    pub(super) unfinished: Unfinished,
     /// The last request that was carried out in full.
     pub(super) settled: Option<SyncRequest>,
-    /// Paused objects that this commit changes.
-    pub(super) paused: HashSet<Key>,
-    /// Another GitSync must act first.
-    pub(super) awaits_others: bool,
     /// Commit and tree that are applied in full.
     pub(super) applied: Option<(Commit, Option<Contents>)>,
     /// The generation of the spec of the last published plan.
@@ -210,7 +204,7 @@ impl Attempt<'_> {
         }
         let outcome = self.perform(resolved, &request, (desired, &facts), &mut plan).await?;
         self.state.carried_out = outcome.has_no_failures().then_some(desired.commit);
-        let is_clean = outcome.is_clean() && self.state.paused.is_empty() && !self.state.awaits_others;
+        let is_clean = outcome.is_clean() && self.state.unfinished.waits_for_nothing();
         if is_clean && !self.state.inventory.take_rebuilt() {
             // A request that was carried out in full is not checked again.
             self.state.settled = Some(request);

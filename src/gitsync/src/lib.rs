@@ -133,6 +133,7 @@ mod step;
 mod substitution;
 mod tally;
 mod terminating;
+mod unfinished;
 mod unread;
 mod urgency;
 mod values;

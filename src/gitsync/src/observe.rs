@@ -175,7 +175,7 @@ impl Attempt<'_> {
         if self.state.branch.see(&found, Instant::now()) {
             let message = Message::CommitSeen { subject: self.owner.clone(), commit: found.commit.to_string() };
             self.context.emit(self.owner, &message);
-            self.state.failed.clear();
+            self.state.unfinished.failed.clear();
         }
         self.source().verify(remote, &found).await?;
         Ok(found)
@@ -443,11 +443,11 @@ impl Attempt<'_> {
         resolved: &ResolvedSync,
         desired: &DesiredState,
     ) -> Result<Observed, Refused> {
-        self.state.failed.forget_old(&desired.objects);
+        self.state.unfinished.failed.forget_old(&desired.objects);
         let mut kept = self.context.writer.store().applied(self.owner);
         let mut inventory = self.inventory().map_or_else(Inventory::default, |inventory| Inventory::clone(&inventory));
         inventory.0.retain(|key, _| self.reaches(key));
-        let mut waiting = self.state.failed.waiting(Instant::now());
+        let mut waiting = self.state.unfinished.failed.waiting(Instant::now());
         let (offered, withdrawn) = self.wanted_again(&desired.objects);
         // An apply of such an object may have failed before it changed the version.
         kept.retain(|key| !withdrawn.contains(key));
@@ -471,7 +471,8 @@ impl Attempt<'_> {
     /// rejects the apply.
     fn may_be_new(&self, key: &Key, inventory: &Inventory) -> bool {
         let was_answered = inventory.0.get(key).is_some_and(|entry| entry.uid.is_some());
-        let is_free = !was_answered && !self.state.inventory.is_rebuilt() && !self.state.failed.needs_read(key);
+        let is_free =
+            !was_answered && !self.state.inventory.is_rebuilt() && !self.state.unfinished.failed.needs_read(key);
         is_free && self.context.writer.desired(key).is_none()
     }
 
@@ -499,7 +500,7 @@ impl Attempt<'_> {
         for (keys, error) in unseen {
             for key in keys {
                 let (class, message, after) = (error.class(), chain(&error), error.retry_after());
-                self.state.failed.add(&key, class, Reason::ApplyFailed, message, after);
+                self.state.unfinished.failed.add(&key, class, Reason::ApplyFailed, message, after);
                 failed.insert(key);
             }
         }

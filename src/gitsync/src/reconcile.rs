@@ -92,8 +92,6 @@ pub(super) struct Task {
     pub(super) not_before: Option<Instant>,
     /// Time of the next status update.
     pub(super) settling: Option<Instant>,
-    /// The watches of other tools' objects that manage objects of this GitSync.
-    pub(super) contest: Option<Box<ContestWatch>>,
 }
 
 /// The parts of a GitSync whose change causes an attempt.
@@ -165,7 +163,6 @@ impl Task {
             expired: None,
             not_before: None,
             settling: None,
-            contest: None,
         }
     }
 
@@ -173,7 +170,7 @@ impl Task {
     pub(super) fn forget_cluster(&mut self) {
         let (reading, progress) = (Reading::with_room(self.state.reading.room()), self.state.progress.clone());
         self.state = SyncState { rerun: self.state.rerun.take(), reading, progress, ..SyncState::default() };
-        (self.outcome, self.next_save, self.owed_save, self.contest) = (None, None, None, None);
+        (self.outcome, self.next_save, self.owed_save) = (None, None, None);
     }
 
     pub(super) fn attempt<'a>(&'a mut self, sync: &'a GitSync) -> Attempt<'a> {
@@ -238,7 +235,7 @@ impl Task {
             artifact: artifact.and_then(|artifact| artifact.ok().flatten()),
         };
         let (changed, now) = (self.last_seen.as_deref() != Some(&seen), Instant::now());
-        let retry = self.state.failed.due().is_some_and(|due| due <= now);
+        let retry = self.state.unfinished.failed.due().is_some_and(|due| due <= now);
         let pushed = self.push_due().filter(|due| *due <= now).and_then(|_| self.pushed.take());
         let pushed = pushed.filter(|due| !due.is_known(self.state.branch.commit()));
         self.expired = self.expired.max(pushed.map(|due| due.after));
@@ -298,24 +295,24 @@ impl Task {
         };
         if self.context.writer.set_policy(&self.owner, policy, history) {
             // Objects that failed with the previous permissions may succeed with these.
-            self.state.failed.retry_all(Instant::now());
+            self.state.unfinished.failed.retry_all(Instant::now());
         }
         if let Some(rules) = self.resolved().map(|resolved| Arc::clone(&resolved.health_rules)) {
             self.context.writer.set_health_rules(&self.owner, &rules);
         }
         let kinds = self.resolved().map(|resolved| resolved.replaced_kinds.clone());
         if kinds.is_some_and(|kinds| self.context.writer.set_replaced_kinds(&self.owner, kinds)) {
-            self.state.failed.retry_all(Instant::now());
+            self.state.unfinished.failed.retry_all(Instant::now());
         }
         Ok(())
     }
 
     /// Watches exactly the objects of other tools that manage objects of this GitSync.
     async fn watch_contested(&mut self) {
-        let before = self.contest.take();
-        let contested = self.state.failed.contested();
+        let unfinished = &mut self.state.unfinished;
+        let (before, contested) = (unfinished.contest.take(), unfinished.failed.contested());
         let (cluster, permits) = (self.context.writer.cluster(), &self.context.contest_watches);
-        self.contest = ContestWatch::of(cluster, permits, contested, before).await;
+        unfinished.contest = ContestWatch::of(cluster, permits, contested, before).await;
     }
 
     /// Updates the prevention of manual changes.

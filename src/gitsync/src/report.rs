@@ -197,7 +197,7 @@ impl Task {
         let generation = sync.metadata.generation;
         let carried_out = self.state.carried_out.filter(|_| outcome.has_no_failures()).map(|commit| commit.to_string());
         let row = self.context.registry.with(&self.owner, |view| view.own().clone());
-        let of_row = shared_plan::of(&row, &self.state.failed.conflicts(), carried_out.as_deref());
+        let of_row = shared_plan::of(&row, &self.state.unfinished.failed.conflicts(), carried_out.as_deref());
         let planned_for = if of_row.is_some() { self.state.planned_for } else { base.observed_generation };
         let is_known = planned_for == generation;
         let is_of_cluster = base.cluster.as_deref() == self.cluster_id(sync);
@@ -261,7 +261,7 @@ impl Task {
     fn settled_outcome(&self, sync: &GitSync) -> Option<Outcome> {
         let applied = self.state.applied.is_some();
         applied.then(|| Outcome::Applied {
-            failures: self.state.failed.shown(self.context.is_shared()),
+            failures: self.state.unfinished.failed.shown(self.context.is_shared()),
             held: sync.status.as_ref().map(|s| s.held.clone()).unwrap_or_default(),
             safeguarded: Vec::new(),
             guard: None,
@@ -345,7 +345,7 @@ impl Task {
         let waits = matches!(self.outcome, Some(Outcome::Frozen { .. }));
         let is_behind = !waits && self.state.applied.map(|(applied, _)| applied) != self.state.branch.commit();
         self.facts.lagging_since = self.state.branch.since().filter(|_| is_behind);
-        self.facts.failed = self.state.failed.len();
+        self.facts.failed = self.state.unfinished.failed.len();
         self.facts.is_suspended = matches!(self.outcome, Some(Outcome::Suspended { .. }));
         self.context.set_facts(&self.owner, Some(self.facts));
     }

@@ -180,7 +180,7 @@ impl Signals {
         tokio::select! {
             // `reconcile` checks whether its own GitRepository changed.
             _ = self.repositories.changed() => {}
-            _ = self.registry.changed(), if task.awaits_others() => self.registry.mark_changed(),
+            _ = self.registry.changed(), if task.state.unfinished.awaits_others() => self.registry.mark_changed(),
             _ = self.outranked.changed() => self.registry.mark_changed(),
             _ = self.look_now.changed() => task.last_seen = None,
             _ = self.pushed.changed() => task.add_push(self.pushed.take()),
@@ -189,7 +189,7 @@ impl Signals {
             () = self.dependencies.notified() => task.dependencies_changed(),
             () = self.room.notified() => task.next_look = Instant::now(),
             () = task.status_turn.granted(&task.home.status_turns) => {}
-            () = contest_watch::released(task.contest.as_deref()) => task.state.failed.retry_contested(Instant::now()),
+            () = contest_watch::released(task.state.unfinished.contest.as_deref()) => task.state.unfinished.failed.retry_contested(Instant::now()),
             // The status shows the state of the prevention.
             () = self.prevention.notified() => {}
             () = task.sources.changed() => task.next_look = Instant::now(),

@@ -29,7 +29,7 @@ const FAR: Duration = Duration::from_secs(86_400);
 impl Task {
     /// Returns the time of the next wake-up.
     pub(super) fn due(&self) -> Instant {
-        let retry = self.state.failed.due();
+        let retry = self.state.unfinished.failed.due();
         let first = [Some(self.next_look), retry, self.settling, self.push_due()].into_iter().flatten().min();
         first.unwrap_or_else(|| Instant::now() + FAR).min(Instant::now() + FAR)
     }
@@ -44,11 +44,6 @@ impl Task {
         self.pushed.map(|due| due.at).max(self.not_before.filter(|_| self.pushed.is_some()))
     }
 
-    /// Whether the GitSync waits for others.
-    pub(super) fn awaits_others(&self) -> bool {
-        self.state.awaits_others || self.state.failed.awaits_others()
-    }
-
     /// Handles a change of another GitSync's row, or a new Namespace or CustomResourceDefinition.
     pub(super) fn others_changed(&mut self) {
         let now = Instant::now();
@@ -57,7 +52,7 @@ impl Task {
             // Another GitSync has taken over some of the applied objects.
             self.state.settled = None;
         }
-        if self.state.failed.retry_awaiting(now) || self.state.awaits_others || has_lost {
+        if self.state.unfinished.retry_awaiting(now) || has_lost {
             self.next_look = now;
         }
     }
@@ -77,11 +72,11 @@ impl Task {
     /// Handles changes of live objects. The end of a pause causes an attempt, and so does a deletion that precedes a
     /// recreation. Other changes only update the status.
     pub(super) fn objects_changed(&mut self) {
-        if self.state.paused.iter().any(|key| !self.context.writer.is_paused(key)) {
+        if self.state.unfinished.has_resumed(|key| self.context.writer.is_paused(key)) {
             self.next_look = Instant::now();
         }
         let is_created = |key: &Key| !self.context.writer.has_successor(key);
-        if self.state.failed.awaiting_deletion().any(is_created) {
+        if self.state.unfinished.failed.awaiting_deletion().any(is_created) {
             self.next_look = Instant::now();
         }
         // Collects changes for one status update.
@@ -111,7 +106,7 @@ impl Task {
         if self.request.is_none() {
             return false;
         }
-        self.state.failed.retry_all(Instant::now());
+        self.state.unfinished.failed.retry_all(Instant::now());
         if holds {
             // A user may have deleted or released a held object, which causes no event.
             self.state.settled = None;
@@ -197,7 +192,7 @@ impl Task {
 
     /// Postpones objects that were due at `then`, the start of the last attempt, and were not tried.
     pub(super) fn postpone_untried(&mut self, then: Instant) {
-        self.state.failed.postpone(then, self.next_look);
+        self.state.unfinished.failed.postpone(then, self.next_look);
     }
 
     /// Backs off after a failed attempt.
