@@ -6,9 +6,10 @@ use std::time::Duration;
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
+use super::applied_commits::AppliedCommits;
 use super::branch_reading::BranchReading;
+use super::commit_state::CommitState;
 use super::compiled::Compiled;
-use super::contents::Contents;
 use super::context::{Context, git_syncs};
 use super::dependencies::Unmet;
 use super::inputs::Inputs;
@@ -21,13 +22,12 @@ use super::removal::{RefusedPermission, Removal};
 use super::requested::is_requested;
 use super::resolve::{ResolvedSync, SyncRequest};
 use super::step::Progress;
-use super::tally::Tally;
 use super::unfinished::Unfinished;
 use super::windows::{self, Freeze};
 use super::written_inventory::WrittenInventory;
 use mainstay_api::GitSync;
 use mainstay_api::conditions::{self, Reason, Type};
-use mainstay_api::git_sync::{AppliedCommit, UNKNOWN, WindowOverride};
+use mainstay_api::git_sync::{UNKNOWN, WindowOverride};
 use mainstay_engine::notification::Message;
 use mainstay_git::{Commit, Remote, Source};
 use mainstay_object::failure::Class;
@@ -49,39 +49,17 @@ pub(super) struct SyncState {
     pub(super) branch: BranchReading,
     pub(super) reading: Reading,
     pub(super) compiled: Compiled,
+    pub(super) commit: CommitState,
+    pub(super) applied: AppliedCommits,
     pub(super) inventory: WrittenInventory,
     pub(super) removal: Removal,
     pub(super) unfinished: Unfinished,
-    /// The last request that was carried out in full.
-    pub(super) settled: Option<SyncRequest>,
-    /// Commit and tree that are applied in full.
-    pub(super) applied: Option<(Commit, Option<Contents>)>,
-    /// The generation of the spec of the last published plan.
-    pub(super) planned_for: Option<i64>,
-    /// The last commit that was applied without failures, even if removed objects are still kept.
-    pub(super) carried_out: Option<Commit>,
-    /// Whether the commit that an earlier agent applied was restored, or can never be.
-    pub(super) looked_back: bool,
-    /// The last applied commits, newest first; `None` until they are restored from the status.
-    pub(super) history: Option<Vec<AppliedCommit>>,
-    /// Whether the history is newer than the one in the written status.
-    pub(super) owes_history: bool,
-    /// The last commit that this agent began to apply, and the time of that.
-    pub(super) since: Option<(Commit, Timestamp)>,
     /// Since when not all objects are healthy.
     pub(super) unhealthy_since: Option<Timestamp>,
-    /// The last commit that this agent began to apply. A window that closes afterwards does not stop this commit.
-    pub(super) begun: Option<Commit>,
-    /// The time when this agent first held a commit back.
-    pub(super) frozen_since: Option<Timestamp>,
-    /// Counts of changed objects so far, for a commit that is not applied in full.
-    pub(super) tally: Option<Box<(Commit, Tally)>>,
     /// The last handled request to run a Job or Pod again.
     pub(super) rerun: Option<String>,
     /// The step of the running attempt.
     pub(super) progress: Progress,
-    /// The last commit that was applied in spite of a window.
-    pub(super) window_override: Option<WindowOverride>,
 }
 
 impl Attempt<'_> {
@@ -118,7 +96,7 @@ impl Attempt<'_> {
         request.capabilities = self.asked_capabilities().await?;
         self.state.inputs.add_to(&mut request);
         self.check_permission(resolved, commit);
-        if self.state.settled.as_ref() == Some(&request) {
+        if self.state.commit.settled() == Some(&request) {
             return Ok(None);
         }
         let freeze = resolved.windows.freeze(Timestamp::now()).filter(|_| !self.was_begun(commit));
@@ -154,7 +132,7 @@ impl Attempt<'_> {
         }
         self.require_account().await?;
         // A window that closes from now on does not stop the commit.
-        self.state.begun = Some(commit);
+        self.state.commit.begin(commit);
         let context = self.context;
         let turns = if is_requested(self.sync) { &context.carrying_out_requested } else { &context.carrying_out };
         turns.run(|| self.carry_out(resolved, request, &desired, &branch)).await.map(Some)
@@ -163,7 +141,7 @@ impl Attempt<'_> {
     /// Publishes the desired objects before the plan, because another GitSync may wait for them while this GitSync
     /// waits for that other GitSync.
     fn publish(&mut self, branch: &str, desired: &DesiredState) {
-        self.state.planned_for = desired.generation;
+        self.state.commit.plan_for(desired.generation);
         let keys = desired.objects.iter().map(|d| d.key.clone()).collect();
         self.context.registry.update(self.owner, |row| {
             row.branch = Some(branch.to_owned());
@@ -203,11 +181,10 @@ impl Attempt<'_> {
             self.context.registry.notify_outranked();
         }
         let outcome = self.perform(resolved, &request, (desired, &facts), &mut plan).await?;
-        self.state.carried_out = outcome.has_no_failures().then_some(desired.commit);
+        self.state.applied.set_carried_out(outcome.has_no_failures().then_some(desired.commit));
         let is_clean = outcome.is_clean() && self.state.unfinished.waits_for_nothing();
         if is_clean && !self.state.inventory.take_rebuilt() {
-            // A request that was carried out in full is not checked again.
-            self.state.settled = Some(request);
+            self.state.commit.settle(request);
         }
         Ok(outcome)
     }
@@ -234,12 +211,12 @@ impl Attempt<'_> {
     /// Whether this agent or an earlier one already carried out the request.
     fn is_carried_out(&self, desired: &DesiredState, request: &SyncRequest) -> bool {
         let status = self.sync.status.as_ref();
-        let is_same_spec = match &self.state.settled {
+        let is_same_spec = match self.state.commit.settled() {
             Some(settled) => settled.generation == request.generation,
             None => status.is_some_and(|status| {
                 let ready = conditions::status(&status.conditions, Type::Ready);
                 let waited = ready.is_some_and(|ready| ready.reason == Reason::DependencyNotReady.as_str());
-                status.observed_generation == request.generation && !waited && self.state.begun.is_none()
+                status.observed_generation == request.generation && !waited && !self.state.commit.has_begun()
             }),
         };
         is_same_spec && self.is_applied(desired)
@@ -259,12 +236,11 @@ impl Attempt<'_> {
 
     /// Whether the commit was begun before a window held it back. Such a commit is finished.
     fn was_begun(&self, commit: Commit) -> bool {
-        self.state.begun == Some(commit) || windows::was_begun(self.sync.status.as_ref(), &commit.to_string())
+        self.state.commit.was_begun(commit) || windows::was_begun(self.sync.status.as_ref(), &commit.to_string())
     }
 
     fn frozen(&mut self, commit: Commit, freeze: Freeze) -> Outcome {
-        let frozen_since = *self.state.frozen_since.get_or_insert_with(Timestamp::now);
-        let since = self.state.since.map_or(frozen_since, |(_, since)| since);
+        let since = self.state.commit.freeze(Timestamp::now());
         Outcome::Frozen { commit: commit.to_string(), freeze, since }
     }
 
@@ -284,13 +260,13 @@ impl Attempt<'_> {
             claimed_user: claimed_user.clone(),
         };
         self.context.emit(self.owner, &message);
-        self.state.window_override = Some(WindowOverride { commit, window, who, claimed_user, when });
+        self.state.commit.override_window(WindowOverride { commit, window, who, claimed_user, when });
     }
 
     /// Whether exactly these contents are applied.
     pub(super) fn is_applied(&self, desired: &DesiredState) -> bool {
         let before = self.sync.status.as_ref().and_then(|status| status.applied_tree_id.clone());
-        let applied = match self.state.applied {
+        let applied = match self.state.applied.last() {
             Some((_, tree)) => tree.map(|tree| tree.to_string()),
             None => before,
         };

@@ -47,6 +47,7 @@
 
 mod abroad;
 mod account;
+mod applied_commits;
 #[expect(clippy::disallowed_methods, reason = "an attempt has a time")]
 mod attempt;
 mod branch_reading;
@@ -55,6 +56,7 @@ mod chart_values;
 mod charts;
 #[expect(clippy::disallowed_methods, reason = "who waits for a connection has what came of it meanwhile")]
 mod clusters;
+mod commit_state;
 #[expect(clippy::disallowed_methods, reason = "spans begin and end now")]
 mod commit_trace;
 mod compiled;

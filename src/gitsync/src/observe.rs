@@ -407,7 +407,7 @@ impl Attempt<'_> {
     /// Restores the commit that the last agent applied, if a new agent cannot use the newest commit.
     pub(super) async fn keep_what_was_applied(&mut self, remote: &Remote, directory: &Directory) {
         let applied = self.sync.status.as_ref().and_then(|status| status.applied_commit.clone());
-        let (None, Some(commit), false) = (self.state.begun, applied, self.state.looked_back) else { return };
+        let Some(commit) = applied.filter(|_| !self.state.commit.is_enforced()) else { return };
         if !self.state.inputs.are_known() {
             return;
         }
@@ -422,12 +422,14 @@ impl Attempt<'_> {
         };
         match kept.await {
             Ok(objects) => {
-                self.state.looked_back = true;
+                self.state.commit.restore();
                 self.context.writer.accept(self.owner, &objects, []);
             }
             Err(refused) => {
                 // A temporary failure is retried with the next attempt.
-                self.state.looked_back = refused.class == Class::Invalid;
+                if refused.class == Class::Invalid {
+                    self.state.commit.restore();
+                }
                 tracing::warn!(
                     sync = self.owner.resource().as_str(),
                     why = refused.message,

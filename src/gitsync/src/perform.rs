@@ -54,8 +54,7 @@ impl Attempt<'_> {
         self.give_up_lost(plan);
         // From now on, drift is compared with the new commit: removed objects are not restored any more.
         self.context.writer.accept(self.owner, &desired.objects, plan.leaving.keys());
-        let earlier = self.state.tally.take().filter(|earlier| earlier.0 == desired.commit);
-        let mut tally = earlier.map(|earlier| earlier.1).unwrap_or_default().next_round(plan.unchanged.len());
+        let mut tally = self.state.commit.take_tally(desired.commit).next_round(plan.unchanged.len());
         self.state.unfinished.begin_round();
         let steps = plan.stages.values().map(Vec::len).sum();
         self.state.progress.begin(progress::Apply(desired.commit, 0, steps));
@@ -81,14 +80,14 @@ impl Attempt<'_> {
         if complete && !awaits_peers {
             self.complete(desired, &tally, began).await;
         } else {
-            self.state.tally = Some(Box::new((desired.commit, tally)));
+            self.state.commit.keep_tally(desired.commit, tally);
         }
         self.emit_stuck();
         let note = self.state.inventory.is_rebuilt().then(|| {
             "the inventory was missing or damaged and was rebuilt from labels; nothing is pruned in this round"
                 .to_owned()
         });
-        let since = self.since(request.commit);
+        let since = self.state.commit.ended(request.commit, Timestamp::now());
         let guard = plan.leaving.guard_text(self.owner, &request.commit.to_string());
         let failures = self.state.unfinished.failed.shown(self.context.is_shared());
         let HeldBack { all: held, safeguarded } = left.held;
@@ -98,15 +97,8 @@ impl Attempt<'_> {
     /// Returns the time of the lookup that found the commit, or now for a commit that is applied again, whose lookup
     /// was long ago.
     fn began(&self, commit: Commit) -> Instant {
-        let is_again = self.state.applied.is_some_and(|(applied, _)| applied == commit);
+        let is_again = self.state.applied.commit() == Some(commit);
         self.state.branch.since().filter(|_| !is_again).unwrap_or_else(Instant::now)
-    }
-
-    /// Returns when this GitSync began to apply the commit.
-    fn since(&mut self, commit: Commit) -> Timestamp {
-        let known = self.state.since.filter(|(of, _)| *of == commit);
-        let (_, since) = *self.state.since.insert(known.unwrap_or_else(|| (commit, Timestamp::now())));
-        since
     }
 
     /// Applies the stages of a plan in order. Objects that were planned as new but exist are read and planned again.
@@ -424,10 +416,10 @@ impl Attempt<'_> {
 
     async fn complete(&mut self, desired: &DesiredState, tally: &Tally, began: Instant) {
         let commit = desired.commit;
-        let new = self.state.applied.is_none_or(|(applied, _)| applied != commit);
+        let new = self.state.applied.commit() != Some(commit);
         let is_known = self.is_applied(desired);
         let becomes_empty = desired.objects.is_empty() && !is_known;
-        self.state.applied = Some((commit, desired.tree));
+        self.state.applied.complete(commit, desired.tree);
         let said = self.sync.status.as_ref().and_then(|s| s.applied_commit.clone());
         let restarted = said.as_deref() == Some(&commit.to_string()) && tally.affected() == 0;
         if (new && !restarted) || tally.affected() > 0 {

@@ -205,7 +205,8 @@ impl Task {
         let Err(panicked) = reconciled else { return reconciled.unwrap_or(Next::Wait) };
         // The panic may be caused by the cached state of the commit.
         self.state.compiled.forget_desired();
-        (self.state.settled, self.settling) = (None, None);
+        self.state.commit.unsettle();
+        self.settling = None;
         let message = panicked.to_string();
         let refused = Refused { class: Class::Bug, reason: Reason::InternalError, message, retry_after: None };
         self.after(sync, Err(refused), at);

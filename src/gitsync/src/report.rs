@@ -119,7 +119,7 @@ impl Task {
         // The written status may show the attempt as running.
         let old = self.state.progress.shown().unwrap_or_else(|| base.clone());
         let attempted = self.state.branch.commit().map(|commit| commit.to_string());
-        let applied = self.state.applied;
+        let applied = self.state.applied.last();
         let applied = applied.map(|(commit, id)| (commit.to_string(), id.map(|id| id.to_string()).unwrap_or_default()));
         let terminating = self.state.removal.listed();
         let summary = self.context.writer.summary(&self.owner);
@@ -130,7 +130,7 @@ impl Task {
             attempted: attempted.as_deref(),
             reference: self.state.branch.reference(),
             applied: applied.as_ref().map(|(commit, tree)| (commit.as_str(), tree.as_str())),
-            history: self.state.history.as_deref().filter(|_| self.state.owes_history),
+            history: self.state.applied.unwritten_history(),
             request: self.request.as_deref(),
             rerun: self.state.rerun.as_deref(),
             outcome,
@@ -141,7 +141,7 @@ impl Task {
             wait: sync.spec.wait.then_some(sync.spec.timeout.0),
             windows: !sync.spec.windows.is_empty(),
             unprotected: self.is_unprotected(),
-            window_override: self.state.window_override.as_ref(),
+            window_override: self.state.commit.window_override(),
             terminating: terminating.as_ref(),
             refused_permission: self.state.removal.refused_permission(),
             prevent: sync.spec.prevent,
@@ -195,10 +195,11 @@ impl Task {
             return None;
         }
         let generation = sync.metadata.generation;
-        let carried_out = self.state.carried_out.filter(|_| outcome.has_no_failures()).map(|commit| commit.to_string());
+        let carried_out =
+            self.state.applied.carried_out().filter(|_| outcome.has_no_failures()).map(|commit| commit.to_string());
         let row = self.context.registry.with(&self.owner, |view| view.own().clone());
         let of_row = shared_plan::of(&row, &self.state.unfinished.failed.conflicts(), carried_out.as_deref());
-        let planned_for = if of_row.is_some() { self.state.planned_for } else { base.observed_generation };
+        let planned_for = if of_row.is_some() { self.state.commit.planned_for() } else { base.observed_generation };
         let is_known = planned_for == generation;
         let is_of_cluster = base.cluster.as_deref() == self.cluster_id(sync);
         let plan = of_row.or_else(|| base.shared.clone().filter(|_| is_of_cluster)).unwrap_or_default();
@@ -259,7 +260,7 @@ impl Task {
 
     /// Returns the outcome of a new agent that found no work.
     fn settled_outcome(&self, sync: &GitSync) -> Option<Outcome> {
-        let applied = self.state.applied.is_some();
+        let applied = self.state.applied.commit().is_some();
         applied.then(|| Outcome::Applied {
             failures: self.state.unfinished.failed.shown(self.context.is_shared()),
             held: sync.status.as_ref().map(|s| s.held.clone()).unwrap_or_default(),
@@ -302,7 +303,9 @@ impl Task {
                 self.emit_health(sync, &new);
                 self.state.removal.handovers.offered = offers;
                 // A history is kept once, in the state. A patch without it leaves it in the status.
-                self.state.owes_history &= std::mem::take(&mut new.history).is_empty();
+                if !std::mem::take(&mut new.history).is_empty() {
+                    self.state.applied.history_written();
+                }
                 self.set_written(new);
                 self.writes.written(Instant::now());
                 self.failed_writes = 0;
@@ -343,7 +346,7 @@ impl Task {
 
     fn set_facts(&mut self) {
         let waits = matches!(self.outcome, Some(Outcome::Frozen { .. }));
-        let is_behind = !waits && self.state.applied.map(|(applied, _)| applied) != self.state.branch.commit();
+        let is_behind = !waits && self.state.applied.commit() != self.state.branch.commit();
         self.facts.lagging_since = self.state.branch.since().filter(|_| is_behind);
         self.facts.failed = self.state.unfinished.failed.len();
         self.facts.is_suspended = matches!(self.outcome, Some(Outcome::Suspended { .. }));

@@ -63,7 +63,7 @@ impl Task {
     fn is_keeping(&self) -> bool {
         match &self.outcome {
             Some(Outcome::Suspended { .. }) => false,
-            _ => self.state.begun.is_some() || self.state.looked_back,
+            _ => self.state.commit.is_enforced(),
         }
     }
 

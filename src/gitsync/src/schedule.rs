@@ -50,7 +50,7 @@ impl Task {
         let has_lost = self.context.registry.with(&self.owner, |view| view.own().has_lost);
         if has_lost {
             // Another GitSync has taken over some of the applied objects.
-            self.state.settled = None;
+            self.state.commit.unsettle();
         }
         if self.state.unfinished.retry_awaiting(now) || has_lost {
             self.next_look = now;
@@ -109,7 +109,7 @@ impl Task {
         self.state.unfinished.failed.retry_all(Instant::now());
         if holds {
             // A user may have deleted or released a held object, which causes no event.
-            self.state.settled = None;
+            self.state.commit.unsettle();
         }
         let is_invalid = matches!(&self.outcome, Some(Outcome::Refused { reason: Reason::ManifestInvalid, .. }));
         if is_invalid || self.state.compiled.charts.ask_the_cluster() {
@@ -175,7 +175,7 @@ impl Task {
             Some(Outcome::Applied { failures, guard, .. }) => failures.is_empty() && guard.is_none(),
             Some(Outcome::Frozen { .. }) => true,
             Some(Outcome::Suspended { .. } | Outcome::Waiting { .. } | Outcome::Refused { .. }) => false,
-            None => self.state.applied.is_some(),
+            None => self.state.applied.commit().is_some(),
         }
     }
 
