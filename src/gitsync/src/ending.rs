@@ -51,7 +51,8 @@ impl Task {
             Ok(End::Done) => Next::Over,
             Ok(End::Waiting) => {
                 self.outcome = Some(self.awaits_deletions());
-                self.next_look = Instant::now() + self.deletion_wait(sync);
+                let wait = self.deletion_wait(sync);
+                self.timers.look_at(Instant::now() + wait);
                 self.report(sync).await;
                 Next::Wait
             }
@@ -64,7 +65,9 @@ impl Task {
                     return Next::Over;
                 }
                 self.refuse(&refused, Duration::from_secs(60));
-                self.next_look = left.map_or(self.next_look, |left| self.next_look.min(Instant::now() + left));
+                if let Some(left) = left {
+                    self.timers.look_by(Instant::now() + left);
+                }
                 self.report(sync).await;
                 Next::Wait
             }

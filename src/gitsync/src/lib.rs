@@ -135,6 +135,7 @@ mod step;
 mod substitution;
 mod tally;
 mod terminating;
+mod timers;
 mod unfinished;
 mod unread;
 mod urgency;

@@ -24,6 +24,7 @@ use super::running::Running;
 use super::sources::Sources;
 use super::status_turn::StatusTurn;
 use super::step::Step;
+use super::timers::Timers;
 use super::unread;
 use super::urgency::{Urgency, WriteBudget};
 use super::whereabouts::{Place, as_known_in, nowhere};
@@ -31,7 +32,7 @@ use mainstay_api::conditions::Reason;
 use mainstay_api::git_sync::GitSyncStatus;
 use mainstay_api::{GitRepository, GitRepositoryStatus, GitSync};
 use mainstay_engine::managed::{History, Policy};
-use mainstay_git::{Consumer, ConsumerKind, Followed as FollowedRemote, LookupDue, Reference, Remote, RemoteUrl};
+use mainstay_git::{Consumer, ConsumerKind, Followed as FollowedRemote, Reference, Remote, RemoteUrl};
 use mainstay_object::failure::{Class, caught};
 use mainstay_object::{Key, Owner};
 
@@ -54,9 +55,6 @@ pub(super) struct Task {
     pub(super) sources: Sources,
     /// The outcome of the last attempt.
     pub(super) outcome: Option<Outcome>,
-    pub(super) failures_in_a_row: u32,
-    /// Number of consecutive rounds that ended with pending deletions.
-    pub(super) rounds: u32,
     /// The written status.
     pub(super) status: Option<GitSyncStatus>,
     /// The commit of the last message about unhealthy objects, until all are healthy.
@@ -79,19 +77,9 @@ pub(super) struct Task {
     pub(super) last_seen: Option<Box<Seen>>,
     /// The GitSync as resolved then.
     resolved: Option<Result<ResolvedSync, Refused>>,
-    /// Start of the last attempt.
-    pub(super) last_try: Option<Timestamp>,
     /// The sync request that is being handled.
     pub(super) request: Option<String>,
-    pub(super) next_look: Instant,
-    /// Time of a lookup because of a push, or because another consumer found a commit.
-    pub(super) pushed: Option<LookupDue>,
-    /// Time of a change of the remote that was not looked up yet. Earlier responses of the remote are outdated.
-    expired: Option<Instant>,
-    /// The server's `Retry-After`: no lookup before this time.
-    pub(super) not_before: Option<Instant>,
-    /// Time of the next status update.
-    pub(super) settling: Option<Instant>,
+    pub(super) timers: Timers,
 }
 
 /// The parts of a GitSync whose change causes an attempt.
@@ -144,8 +132,6 @@ impl Task {
             state: SyncState::default(),
             sources: Sources::default(),
             outcome: None,
-            failures_in_a_row: 0,
-            rounds: 0,
             status: None,
             unhealthy: None,
             writes: WriteBudget::default(),
@@ -156,13 +142,8 @@ impl Task {
             facts: SyncFacts::default(),
             last_seen: None,
             resolved: None,
-            last_try: None,
             request: None,
-            next_look: Instant::now(),
-            pushed: None,
-            expired: None,
-            not_before: None,
-            settling: None,
+            timers: Timers::new(Instant::now()),
         }
     }
 
@@ -206,13 +187,13 @@ impl Task {
         // The panic may be caused by the cached state of the commit.
         self.state.compiled.forget_desired();
         self.state.commit.unsettle();
-        self.settling = None;
+        self.timers.settle_at(None);
         let message = panicked.to_string();
         let refused = Refused { class: Class::Bug, reason: Reason::InternalError, message, retry_after: None };
         self.after(sync, Err(refused), at);
         self.postpone_untried(began);
         if caught(Box::pin(self.report(sync))).await.is_err() {
-            self.settling = None;
+            self.timers.settle_at(None);
             self.status_turn.give_back();
         }
         Next::Wait
@@ -237,10 +218,8 @@ impl Task {
         };
         let (changed, now) = (self.last_seen.as_deref() != Some(&seen), Instant::now());
         let retry = self.state.unfinished.failed.due().is_some_and(|due| due <= now);
-        let pushed = self.push_due().filter(|due| *due <= now).and_then(|_| self.pushed.take());
-        let pushed = pushed.filter(|due| !due.is_known(self.state.branch.commit()));
-        self.expired = self.expired.max(pushed.map(|due| due.after));
-        if changed || retry || pushed.is_some() || self.next_look <= now {
+        let is_pushed = self.timers.take_push(now, self.state.branch.commit());
+        if changed || retry || is_pushed || self.timers.next_look() <= now {
             self.status_turn.give_back();
             self.last_seen = Some(Box::new(seen));
             if sync.metadata.deletion_timestamp.is_some() {
@@ -346,7 +325,7 @@ impl Task {
         let remote = self.remote(sync, repository).await;
         if let Ok((remote, _)) = &remote {
             self.context.source.set_remote(&self.consumer, Some(remote));
-            if let Some(at) = self.expired.take() {
+            if let Some(at) = self.timers.take_expired() {
                 self.context.source.expire(remote, at);
             }
         }
@@ -446,15 +425,15 @@ impl Task {
 
     pub(super) fn refuse(&mut self, refused: &Refused, interval: Duration) {
         self.back_off(refused, interval);
-        if refused.class == Class::Conflict && self.failures_in_a_row < CONFLICTS {
+        if refused.class == Class::Conflict && self.timers.failures() < CONFLICTS {
             // A write that failed with a conflict is retried before it counts as a result.
             return;
         }
         let outcome = refused.outcome();
-        if refused.class == Class::NotReady && self.failures_in_a_row <= AWAITED {
+        if refused.class == Class::NotReady && self.timers.failures() <= AWAITED {
             // Objects that are created together arrive one after the other. The status reports the missing object, but
             // no message is emitted yet.
-            if self.failures_in_a_row == AWAITED {
+            if self.timers.failures() == AWAITED {
                 self.outcome = None;
                 self.emit_failures(&outcome);
             }

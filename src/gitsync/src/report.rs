@@ -102,7 +102,7 @@ impl Task {
         if self.owed_save.is_some_and(|due| due <= now) {
             self.save_changes(sync, now).await;
         }
-        self.settling = None;
+        self.timers.settle_at(None);
         self.status_turn.begin_report();
         if let Some(mut outcome) = self.outcome.clone().or_else(|| self.settled_outcome(sync)) {
             outcome.began_no_earlier_than(self.unhealthy_since());
@@ -110,7 +110,9 @@ impl Task {
         }
         // A turn is for one report.
         self.status_turn.give_back();
-        self.settling = self.settling.into_iter().chain(self.owed_save).min();
+        if let Some(owed) = self.owed_save {
+            self.timers.settle_by(owed);
+        }
         self.set_facts();
     }
 
@@ -156,7 +158,7 @@ impl Task {
         self.facts.is_ready = is_ready(&new);
         self.context.dependencies.report(&self.owner, &new, attempted.clone().filter(|_| outcome.has_no_failures()));
         let waits = summary.waits_for_health();
-        self.settling = Self::wake_for(sync, outcome, &new, waits);
+        self.timers.settle_at(Self::wake_for(sync, outcome, &new, waits));
         let urgency = urgency(&old, &new);
         // A sync request is reported immediately, unless writing the status failed before.
         let is_asked = self.request.is_some() && self.failed_writes == 0;
@@ -164,7 +166,7 @@ impl Task {
         let grace = if waits { self.grace_of(outcome, urgency, (&old, &new), now) } else { now };
         let due = if is_asked { now } else { due }.max(grace);
         if due > now {
-            self.settling = Some(self.settling.map_or(due, |at| at.min(due)));
+            self.timers.settle_by(due);
             return;
         }
         let waits_for_turn = !is_asked && self.waits_for_turn(&old, &new);
@@ -323,7 +325,7 @@ impl Task {
                 let delay = error.class().status_delay(self.failed_writes, error.retry_after(), fastrand::f64());
                 let again = Instant::now() + delay;
                 self.writes.refused(again);
-                self.settling = Some(again);
+                self.timers.settle_at(Some(again));
             }
         }
     }

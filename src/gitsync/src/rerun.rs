@@ -45,7 +45,7 @@ impl Task {
                 let target = self.resolved().map(|resolved| resolved.directory.target_namespace.clone());
                 let namespace = namespace.map(str::to_owned).or(target).unwrap_or_default();
                 let Ok(problem) = self.run_all_again(&namespace, name).await else {
-                    self.next_look = self.next_look.min(Instant::now() + AGAIN);
+                    self.timers.look_by(Instant::now() + AGAIN);
                     return;
                 };
                 problem

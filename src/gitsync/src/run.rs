@@ -183,16 +183,16 @@ impl Signals {
             _ = self.registry.changed(), if task.state.unfinished.awaits_others() => self.registry.mark_changed(),
             _ = self.outranked.changed() => self.registry.mark_changed(),
             _ = self.look_now.changed() => task.last_seen = None,
-            _ = self.pushed.changed() => task.add_push(self.pushed.take()),
+            _ = self.pushed.changed() => task.timers.add_push(self.pushed.take()),
             _ = self.host_keys.changed() => task.host_keys_changed(),
             () = self.drifted.notified() => task.objects_changed(),
             () = self.dependencies.notified() => task.dependencies_changed(),
-            () = self.room.notified() => task.next_look = Instant::now(),
+            () = self.room.notified() => task.timers.look_at(Instant::now()),
             () = task.status_turn.granted(&task.home.status_turns) => {}
             () = contest_watch::released(task.state.unfinished.contest.as_deref()) => task.state.unfinished.failed.retry_contested(Instant::now()),
             // The status shows the state of the prevention.
             () = self.prevention.notified() => {}
-            () = task.sources.changed() => task.next_look = Instant::now(),
+            () = task.sources.changed() => task.timers.look_at(Instant::now()),
             () = sleep_until(due.into()) => {}
         }
     }

@@ -12,7 +12,6 @@ use super::reconcile::Task;
 use super::requested::asked;
 use mainstay_api::GitSync;
 use mainstay_api::conditions::Reason;
-use mainstay_git::LookupDue;
 use mainstay_object::Key;
 use mainstay_object::failure::{Backoff, Class, jitter};
 
@@ -29,19 +28,7 @@ const FAR: Duration = Duration::from_secs(86_400);
 impl Task {
     /// Returns the time of the next wake-up.
     pub(super) fn due(&self) -> Instant {
-        let retry = self.state.unfinished.failed.due();
-        let first = [Some(self.next_look), retry, self.settling, self.push_due()].into_iter().flatten().min();
-        first.unwrap_or_else(|| Instant::now() + FAR).min(Instant::now() + FAR)
-    }
-
-    /// Adds a lookup because of a push, or because another consumer found a commit.
-    pub(super) fn add_push(&mut self, due: Option<LookupDue>) {
-        self.pushed = due.map(|due| due.and(self.pushed)).or(self.pushed);
-    }
-
-    /// Returns the time of that lookup, not before the server's `Retry-After`.
-    pub(super) fn push_due(&self) -> Option<Instant> {
-        self.pushed.map(|due| due.at).max(self.not_before.filter(|_| self.pushed.is_some()))
+        self.timers.first(self.state.unfinished.failed.due()).min(Instant::now() + FAR)
     }
 
     /// Handles a change of another GitSync's row, or a new Namespace or CustomResourceDefinition.
@@ -53,7 +40,7 @@ impl Task {
             self.state.commit.unsettle();
         }
         if self.state.unfinished.retry_awaiting(now) || has_lost {
-            self.next_look = now;
+            self.timers.look_at(now);
         }
     }
 
@@ -65,7 +52,7 @@ impl Task {
             _ => false,
         };
         if self.context.dependencies.take_awaited(&self.owner) || waits {
-            self.next_look = Instant::now();
+            self.timers.look_at(Instant::now());
         }
     }
 
@@ -73,21 +60,20 @@ impl Task {
     /// recreation. Other changes only update the status.
     pub(super) fn objects_changed(&mut self) {
         if self.state.unfinished.has_resumed(|key| self.context.writer.is_paused(key)) {
-            self.next_look = Instant::now();
+            self.timers.look_at(Instant::now());
         }
         let is_created = |key: &Key| !self.context.writer.has_successor(key);
         if self.state.unfinished.failed.awaiting_deletion().any(is_created) {
-            self.next_look = Instant::now();
+            self.timers.look_at(Instant::now());
         }
         // Collects changes for one status update.
-        let soon = Instant::now() + GATHER;
-        self.settling = Some(self.settling.map_or(soon, |at| at.min(soon)));
+        self.timers.settle_by(Instant::now() + GATHER);
     }
 
     /// Handles new host keys for all repositories: a failed lookup may succeed now, and a pinned key may be wrong.
     pub(super) fn host_keys_changed(&mut self) {
-        if self.failures_in_a_row > 0 || self.is_pinned() {
-            self.next_look = Instant::now();
+        if self.timers.failures() > 0 || self.is_pinned() {
+            self.timers.look_at(Instant::now());
         }
     }
 
@@ -121,9 +107,9 @@ impl Task {
     /// Returns the wait until the next round while deletions are pending. The wait ends at the latest when one of them
     /// exceeds the timeout.
     pub(super) fn deletion_wait(&mut self, sync: &GitSync) -> Duration {
-        self.rounds += 1;
+        let rounds = self.timers.count_round();
         let stuck = self.state.removal.next_stuck(sync.spec.timeout.0, Timestamp::now());
-        DELETING.delay(self.rounds).min(stuck.map_or(FAR, |left| left + PAST_IT))
+        DELETING.delay(rounds).min(stuck.map_or(FAR, |left| left + PAST_IT))
     }
 
     /// Updates the state after an attempt that started at `began`: the outcome, and the time of the next attempt.
@@ -142,18 +128,18 @@ impl Task {
                 self.publish_unreadable(refused.class);
             }
             Ok(outcome) => {
-                self.failures_in_a_row = 0;
                 // A commit that waits for dependencies may be unreadable until it is applied.
                 if !matches!(outcome, Some(Outcome::Waiting { .. })) {
                     self.context.registry.update(&self.owner, |row| row.cannot_read = None);
                 }
-                self.next_look = Instant::now() + jitter(interval, fastrand::f64());
+                self.timers.succeeded(Instant::now() + jitter(interval, fastrand::f64()));
                 if let Some(outcome) = outcome {
                     // Another round follows, or a handed over object still has the label of this GitSync.
                     if outcome.goes_on() || self.state.removal.is_still_labelled {
-                        self.next_look = (Instant::now() + self.deletion_wait(sync)).min(self.next_look);
+                        let wait = self.deletion_wait(sync);
+                        self.timers.look_by(Instant::now() + wait);
                     } else {
-                        self.rounds = 0;
+                        self.timers.end_rounds();
                     }
                     self.emit_failures(&outcome);
                     self.outcome = Some(outcome);
@@ -183,7 +169,7 @@ impl Task {
     /// wait for it.
     fn publish_unreadable(&self, class: Class) {
         let passes = matches!(class, Class::Unavailable | Class::Conflict | Class::NotReady | Class::Bug);
-        if passes && self.failures_in_a_row < REMARKABLE {
+        if passes && self.timers.failures() < REMARKABLE {
             return;
         }
         let cannot_read = self.state.reading.cannot_read();
@@ -192,23 +178,22 @@ impl Task {
 
     /// Postpones objects that were due at `then`, the start of the last attempt, and were not tried.
     pub(super) fn postpone_untried(&mut self, then: Instant) {
-        self.state.unfinished.failed.postpone(then, self.next_look);
+        self.state.unfinished.failed.postpone(then, self.timers.next_look());
     }
 
     /// Backs off after a failed attempt.
     pub(super) fn back_off(&mut self, refused: &Refused, interval: Duration) {
-        self.failures_in_a_row += 1;
+        let failures = self.timers.count_failure();
         let backoff = refused
             .class
             .backoff()
-            .map(|backoff| backoff.delay(self.failures_in_a_row))
+            .map(|backoff| backoff.delay(failures))
             .map_or(interval, |wait| wait.min(interval.max(Duration::from_secs(1))));
         // Free memory wakes an attempt that waits for it, so its polls use the interval.
         let waits_for_memory = self.state.reading.no_memory().is_some() && refused.reason == Reason::MemoryExhausted;
-        let backoff = if waits_for_memory && self.failures_in_a_row > REMARKABLE { interval } else { backoff };
+        let backoff = if waits_for_memory && failures > REMARKABLE { interval } else { backoff };
         let wait = jitter(backoff, fastrand::f64()).max(refused.retry_after.unwrap_or_default());
-        self.next_look = Instant::now() + wait;
-        self.not_before = refused.retry_after.map(|wait| Instant::now() + wait);
+        self.timers.back_off(wait, refused.retry_after, Instant::now());
     }
 
     /// Limits the wait to the next scheduled change: a window, a scheduled sync, or the end of a suspension.
@@ -219,14 +204,14 @@ impl Task {
         };
         if let Some(at) = next {
             let wait = at.duration_since(Timestamp::now()).unsigned_abs();
-            self.next_look = self.next_look.min(Instant::now() + wait + PAST_IT);
+            self.timers.look_by(Instant::now() + wait + PAST_IT);
         }
     }
 
     /// Whether the remote must be looked up at `now` in spite of a recent lookup: since the last attempt a scheduled
     /// time passed, a window opened, or a suspension ended.
     pub(super) fn is_due(&mut self, sync: &GitSync, now: Timestamp) -> bool {
-        let Some(last) = self.last_try.replace(now) else { return false };
+        let Some(last) = self.timers.tried(now) else { return false };
         let Some(resolved) = self.resolved() else { return false };
         match self.outcome {
             Some(Outcome::Frozen { .. }) if resolved.windows.is_open(now) => true,
