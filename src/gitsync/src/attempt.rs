@@ -56,8 +56,6 @@ pub(super) struct SyncState {
     pub(super) unfinished: Unfinished,
     /// Since when not all objects are healthy.
     pub(super) unhealthy_since: Option<Timestamp>,
-    /// The last handled request to run a Job or Pod again.
-    pub(super) rerun: Option<String>,
     /// The step of the running attempt.
     pub(super) progress: Progress,
 }

@@ -126,6 +126,7 @@ mod run;
 mod running;
 #[expect(clippy::disallowed_methods, reason = "the next attempt has a time")]
 mod schedule;
+mod seen_sync;
 mod shared_plan;
 mod sources;
 pub mod status;

@@ -3,7 +3,6 @@
 //! Invariant: every attempt ends in a status, on success and on failure, written as soon as `urgency` allows.
 //! Invariant: an idle task makes no request except the ref lookup at the remote.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -21,6 +20,7 @@ use super::reading::Reading;
 use super::registry;
 use super::resolve::{Directory, ResolvedSync, confine};
 use super::running::Running;
+use super::seen_sync::{Seen, SeenSync};
 use super::sources::Sources;
 use super::status_turn::StatusTurn;
 use super::step::Step;
@@ -30,7 +30,7 @@ use super::urgency::{Urgency, WriteBudget};
 use super::whereabouts::{Place, as_known_in, nowhere};
 use mainstay_api::conditions::Reason;
 use mainstay_api::git_sync::GitSyncStatus;
-use mainstay_api::{GitRepository, GitRepositoryStatus, GitSync};
+use mainstay_api::{GitRepository, GitSync};
 use mainstay_engine::managed::{History, Policy};
 use mainstay_git::{Consumer, ConsumerKind, Followed as FollowedRemote, Reference, Remote, RemoteUrl};
 use mainstay_object::failure::{Class, caught};
@@ -73,27 +73,8 @@ pub(super) struct Task {
     pub(super) failed_writes: u32,
     /// The facts for metrics.
     pub(super) facts: SyncFacts,
-    /// The parts of the GitSync at the last attempt.
-    pub(super) last_seen: Option<Box<Seen>>,
-    /// The GitSync as resolved then.
-    resolved: Option<Result<ResolvedSync, Refused>>,
-    /// The sync request that is being handled.
-    pub(super) request: Option<String>,
+    pub(super) seen: SeenSync,
     pub(super) timers: Timers,
-}
-
-/// The parts of a GitSync whose change causes an attempt.
-#[derive(Clone, Debug, PartialEq)]
-pub(super) struct Seen {
-    uid: Option<String>,
-    generation: Option<i64>,
-    annotations: Option<BTreeMap<String, String>>,
-    deleting: bool,
-    repository: Option<GitRepository>,
-    /// The artifact of the OCIRepository or HelmChart.
-    artifact: Option<RemoteUrl>,
-    /// The reason why the repository is unknown.
-    unread: Option<String>,
 }
 
 /// The next step of a task after a reconcile.
@@ -140,9 +121,7 @@ impl Task {
             owed_save: None,
             failed_writes: 0,
             facts: SyncFacts::default(),
-            last_seen: None,
-            resolved: None,
-            request: None,
+            seen: SeenSync::default(),
             timers: Timers::new(Instant::now()),
         }
     }
@@ -150,31 +129,12 @@ impl Task {
     /// Forgets the state of the previous cluster, because it does not apply to the new one.
     pub(super) fn forget_cluster(&mut self) {
         let (reading, progress) = (Reading::with_room(self.state.reading.room()), self.state.progress.clone());
-        self.state = SyncState { rerun: self.state.rerun.take(), reading, progress, ..SyncState::default() };
+        self.state = SyncState { reading, progress, ..SyncState::default() };
         (self.outcome, self.next_save, self.owed_save) = (None, None, None);
     }
 
     pub(super) fn attempt<'a>(&'a mut self, sync: &'a GitSync) -> Attempt<'a> {
         Attempt { context: &self.context, owner: &self.owner, sync, label: &self.label, state: &mut self.state }
-    }
-
-    /// Returns the resolved GitSync, if it is valid.
-    pub(super) fn resolved(&self) -> Option<&ResolvedSync> {
-        self.resolved.as_ref()?.as_ref().ok()
-    }
-
-    /// Whether a host key of the repository was pinned at first use.
-    pub(super) fn is_pinned(&self) -> bool {
-        let repository = self.last_seen.as_ref().and_then(|seen| seen.repository.as_ref());
-        repository.and_then(|one| one.status.as_ref()).is_some_and(|status| !status.pinned_host_keys.is_empty())
-    }
-
-    /// Whether an attacker on the network path can replace the repository without an invalid signature.
-    pub(super) fn is_unprotected(&self) -> bool {
-        let repository = self.last_seen.as_ref().and_then(|seen| seen.repository.as_ref());
-        repository.is_some_and(|one| {
-            one.spec.verify.is_none() && RemoteUrl::parse(&one.spec.url).is_ok_and(|url| url.is_unprotected())
-        })
     }
 
     /// Reconciles. A panic counts as a failed attempt.
@@ -204,24 +164,18 @@ impl Task {
         let namespace = sync.metadata.namespace.as_deref().unwrap_or_default();
         let repository = self.context.repositories.get(namespace, &sync.spec.git_repository);
         let artifact = self.artifact(sync);
-        let seen = Seen {
-            uid: sync.metadata.uid.clone(),
-            generation: sync.metadata.generation,
-            annotations: sync.metadata.annotations.clone(),
-            deleting: sync.metadata.deletion_timestamp.is_some(),
-            repository: repository.as_deref().cloned().map(without_bookkeeping),
-            unread: match &artifact {
-                None => self.context.repositories.problem(namespace, &sync.spec.git_repository),
-                Some(artifact) => artifact.as_ref().err().map(|why| (*why).to_owned()),
-            },
-            artifact: artifact.and_then(|artifact| artifact.ok().flatten()),
+        let unread = match &artifact {
+            None => self.context.repositories.problem(namespace, &sync.spec.git_repository),
+            Some(artifact) => artifact.as_ref().err().map(|why| (*why).to_owned()),
         };
-        let (changed, now) = (self.last_seen.as_deref() != Some(&seen), Instant::now());
+        let artifact = artifact.and_then(|artifact| artifact.ok().flatten());
+        let seen = Seen::of(sync, repository.as_deref(), artifact, unread);
+        let (changed, now) = (self.seen.differs_from(&seen), Instant::now());
         let retry = self.state.unfinished.failed.due().is_some_and(|due| due <= now);
         let is_pushed = self.timers.take_push(now, self.state.branch.commit());
         if changed || retry || is_pushed || self.timers.next_look() <= now {
             self.status_turn.give_back();
-            self.last_seen = Some(Box::new(seen));
+            self.seen.see(seen);
             if sync.metadata.deletion_timestamp.is_some() {
                 self.status_turn.started();
                 let next = Box::pin(self.end(sync)).await;
@@ -229,7 +183,7 @@ impl Task {
                 return next;
             }
             if changed {
-                self.resolved = Some(ResolvedSync::of(sync));
+                self.seen.resolve(sync);
             }
             let began = Timestamp::now();
             let (is_requested, is_due) = (self.note_request(sync), self.is_due(sync, began));
@@ -277,10 +231,10 @@ impl Task {
             // Objects that failed with the previous permissions may succeed with these.
             self.state.unfinished.failed.retry_all(Instant::now());
         }
-        if let Some(rules) = self.resolved().map(|resolved| Arc::clone(&resolved.health_rules)) {
+        if let Some(rules) = self.seen.resolved().map(|resolved| Arc::clone(&resolved.health_rules)) {
             self.context.writer.set_health_rules(&self.owner, &rules);
         }
-        let kinds = self.resolved().map(|resolved| resolved.replaced_kinds.clone());
+        let kinds = self.seen.resolved().map(|resolved| resolved.replaced_kinds.clone());
         if kinds.is_some_and(|kinds| self.context.writer.set_replaced_kinds(&self.owner, kinds)) {
             self.state.unfinished.failed.retry_all(Instant::now());
         }
@@ -395,7 +349,7 @@ impl Task {
         confined: bool,
     ) -> Result<ResolvedSync, Refused> {
         let (values, keys) = (self.values(sync).await, self.keys(sync).await);
-        let resolved = self.resolved.clone().unwrap_or_else(|| ResolvedSync::of(sync))?;
+        let resolved = self.seen.resolved_or_refused(sync)?;
         trusted?;
         if confined {
             confine(sync)?;
@@ -418,7 +372,7 @@ impl Task {
     /// or the error. The first attempt does no lookup, so that a slow remote does not delay the report of the
     /// suspension.
     async fn look_while_suspended(&self, remote: &Remote, max_age: Duration) {
-        if let (Some(Outcome::Suspended { .. }), Some(resolved)) = (&self.outcome, self.resolved()) {
+        if let (Some(Outcome::Suspended { .. }), Some(resolved)) = (&self.outcome, self.seen.resolved()) {
             drop(self.context.source.lookup(remote, &resolved.reference, max_age).await);
         }
     }
@@ -448,17 +402,4 @@ impl Task {
 pub(super) fn followed(sync: &GitSync, url: Option<&RemoteUrl>) -> Option<FollowedRemote> {
     let (url, reference) = (url?.clone(), Reference::parse(&sync.spec.followed_reference()).ok()?);
     Some(FollowedRemote { repository: sync.spec.git_repository.clone(), url, reference })
-}
-
-/// Removes the fields of a GitRepository that are irrelevant here.
-fn without_bookkeeping(mut repository: GitRepository) -> GitRepository {
-    repository.metadata = k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta {
-        uid: repository.metadata.uid,
-        ..Default::default()
-    };
-    // The result of a lookup does not change the repository, even if there was no status before.
-    let pinned_host_keys = repository.status.map(|status| status.pinned_host_keys).unwrap_or_default();
-    let has_pins = !pinned_host_keys.is_empty();
-    repository.status = has_pins.then(|| GitRepositoryStatus { pinned_host_keys, ..Default::default() });
-    repository
 }

@@ -133,8 +133,8 @@ impl Task {
             reference: self.state.branch.reference(),
             applied: applied.as_ref().map(|(commit, tree)| (commit.as_str(), tree.as_str())),
             history: self.state.applied.unwritten_history(),
-            request: self.request.as_deref(),
-            rerun: self.state.rerun.as_deref(),
+            request: self.seen.request(),
+            rerun: self.seen.rerun(),
             outcome,
             summary: &summary,
             drift: sync.spec.drift,
@@ -142,7 +142,7 @@ impl Task {
             left_out: self.state.compiled.left_out(),
             wait: sync.spec.wait.then_some(sync.spec.timeout.0),
             windows: !sync.spec.windows.is_empty(),
-            unprotected: self.is_unprotected(),
+            unprotected: self.seen.is_unprotected(),
             window_override: self.state.commit.window_override(),
             terminating: terminating.as_ref(),
             refused_permission: self.state.removal.refused_permission(),
@@ -161,7 +161,7 @@ impl Task {
         self.timers.settle_at(Self::wake_for(sync, outcome, &new, waits));
         let urgency = urgency(&old, &new);
         // A sync request is reported immediately, unless writing the status failed before.
-        let is_asked = self.request.is_some() && self.failed_writes == 0;
+        let is_asked = self.seen.request().is_some() && self.failed_writes == 0;
         let Some(due) = self.writes.due(urgency, now) else { return self.set_written(old) };
         let grace = if waits { self.grace_of(outcome, urgency, (&old, &new), now) } else { now };
         let due = if is_asked { now } else { due }.max(grace);
@@ -227,7 +227,7 @@ impl Task {
         if !waits || urgency != Urgency::Now {
             return now;
         }
-        let is_new_agent = self.writes.is_untouched() && self.request.is_none();
+        let is_new_agent = self.writes.is_untouched() && self.seen.request().is_none();
         let is_known = is_new_agent && old.applied_commit.is_some();
         let is_listing = is_known && self.context.writer.store().awaits_first_look(&self.owner);
         let grace = first_grace(is_known.then(|| old.applied_commit == new.applied_commit), is_listing);
@@ -311,7 +311,7 @@ impl Task {
                 self.set_written(new);
                 self.writes.written(Instant::now());
                 self.failed_writes = 0;
-                self.request = None;
+                self.seen.set_request(None);
             }
             Err(error) if error.is_not_found() => self.status_turn.end(),
             Err(error) => {

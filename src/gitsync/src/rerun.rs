@@ -32,17 +32,14 @@ impl Task {
         let Some(value) = sync.metadata.annotations.as_ref().and_then(|annotations| annotations.get(RERUN)) else {
             return;
         };
-        let status = sync.status.as_ref();
-        let handled =
-            self.state.rerun.as_ref().or_else(|| status.and_then(|status| status.last_handled_rerun.as_ref()));
-        if handled == Some(value) || !self.is_keeping() {
+        if self.seen.last_rerun(sync) == Some(&**value) || !self.is_keeping() {
             return;
         }
         let shown = value.chars().take(SHOWN).collect::<String>();
         let problem = match parse(value) {
             None => Some("must be `[namespace/]name token`, with a different token each time".to_owned()),
             Some((namespace, name)) => {
-                let target = self.resolved().map(|resolved| resolved.directory.target_namespace.clone());
+                let target = self.seen.resolved().map(|resolved| resolved.directory.target_namespace.clone());
                 let namespace = namespace.map(str::to_owned).or(target).unwrap_or_default();
                 let Ok(problem) = self.run_all_again(&namespace, name).await else {
                     self.timers.look_by(Instant::now() + AGAIN);
@@ -56,7 +53,7 @@ impl Task {
             let message = Message::AnnotationInvalid { subject: self.owner.clone(), problem };
             self.context.emit(&self.owner, &message);
         }
-        self.state.rerun = Some(value.clone());
+        self.seen.set_rerun(value.clone());
     }
 
     /// Whether a commit is enforced. Only then are its Jobs and Pods known.

@@ -182,7 +182,7 @@ impl Signals {
             _ = self.repositories.changed() => {}
             _ = self.registry.changed(), if task.state.unfinished.awaits_others() => self.registry.mark_changed(),
             _ = self.outranked.changed() => self.registry.mark_changed(),
-            _ = self.look_now.changed() => task.last_seen = None,
+            _ = self.look_now.changed() => task.seen.forget(),
             _ = self.pushed.changed() => task.timers.add_push(self.pushed.take()),
             _ = self.host_keys.changed() => task.host_keys_changed(),
             () = self.drifted.notified() => task.objects_changed(),

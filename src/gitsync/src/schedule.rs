@@ -72,7 +72,7 @@ impl Task {
 
     /// Handles new host keys for all repositories: a failed lookup may succeed now, and a pinned key may be wrong.
     pub(super) fn host_keys_changed(&mut self) {
-        if self.timers.failures() > 0 || self.is_pinned() {
+        if self.timers.failures() > 0 || self.seen.is_pinned() {
             self.timers.look_at(Instant::now());
         }
     }
@@ -85,11 +85,11 @@ impl Task {
         let handled = status.and_then(|status| status.last_handled_request.as_ref());
         let request = asked.filter(|asked| Some(*asked) != handled).cloned();
         let holds = status.is_some_and(|status| !status.held.is_empty());
-        if request != self.request {
+        let is_asked = request.is_some();
+        if self.seen.set_request(request) {
             self.failed_writes = 0;
         }
-        self.request = request;
-        if self.request.is_none() {
+        if !is_asked {
             return false;
         }
         self.state.unfinished.failed.retry_all(Instant::now());
@@ -200,7 +200,7 @@ impl Task {
     pub(super) fn look_at_next_time(&mut self, sync: &GitSync, began: Timestamp) {
         let next = match sync.spec.suspended(began) {
             Some(until) => until,
-            None => self.resolved().and_then(|resolved| resolved.windows.next(began)),
+            None => self.seen.resolved().and_then(|resolved| resolved.windows.next(began)),
         };
         if let Some(at) = next {
             let wait = at.duration_since(Timestamp::now()).unsigned_abs();
@@ -212,7 +212,7 @@ impl Task {
     /// time passed, a window opened, or a suspension ended.
     pub(super) fn is_due(&mut self, sync: &GitSync, now: Timestamp) -> bool {
         let Some(last) = self.timers.tried(now) else { return false };
-        let Some(resolved) = self.resolved() else { return false };
+        let Some(resolved) = self.seen.resolved() else { return false };
         match self.outcome {
             Some(Outcome::Frozen { .. }) if resolved.windows.is_open(now) => true,
             Some(Outcome::Suspended { .. }) => sync.spec.suspended(now).is_none(),
