@@ -54,8 +54,6 @@ pub(super) struct SyncState {
     pub(super) inventory: WrittenInventory,
     pub(super) removal: Removal,
     pub(super) unfinished: Unfinished,
-    /// Since when not all objects are healthy.
-    pub(super) unhealthy_since: Option<Timestamp>,
     /// The step of the running attempt.
     pub(super) progress: Progress,
 }

@@ -24,7 +24,7 @@ impl Task {
     /// Releases the objects of a GitSync that is being deleted, then removes its finalizer.
     pub(super) async fn end(&mut self, sync: &GitSync) -> Next {
         self.context.registry.update(&self.owner, |row| row.tried = true);
-        self.context.source.set_remote(&self.consumer, None);
+        self.context.source.set_remote(&self.names.consumer, None);
         let placed = match self.settle_place(sync).await {
             // The cluster is known, so one more request with its last credentials may succeed.
             Err(_) if !matches!(self.place, Place::Nowhere) => Ok(()),
@@ -50,7 +50,7 @@ impl Task {
         match ended {
             Ok(End::Done) => Next::Over,
             Ok(End::Waiting) => {
-                self.outcome = Some(self.awaits_deletions());
+                self.reported.outcome = Some(self.awaits_deletions());
                 let wait = self.deletion_wait(sync);
                 self.timers.look_at(Instant::now() + wait);
                 self.report(sync).await;

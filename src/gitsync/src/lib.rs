@@ -1,7 +1,8 @@
 //! The controllers of GitSyncs and Receivers: a GitSync applies a directory of a Git branch to a cluster.
 //!
-//! Each GitSync has one task ([`reconcile`]). It makes attempts ([`attempt`]) when they are due ([`schedule`]). An
-//! attempt has four steps:
+//! Each GitSync has one task ([`reconcile`]). It makes attempts ([`attempt`]) when they are due ([`schedule`]). Between
+//! attempts, it keeps the state of its objects ([`attempt`]), the GitSync as last read ([`seen_sync`], [`sources`]), its
+//! reports ([`reported`]) and its times ([`timers`]). An attempt has four steps:
 //!
 //! - **observe**: looks up the reference, and reads the commit and the live objects. [`resolve`] validates the GitSync,
 //!   [`decryption`] decrypts SOPS files, and [`substitution`] inserts the [`values`] of variables. [`placement`] gives
@@ -77,10 +78,12 @@ mod failures;
 mod finalize;
 mod former_owners;
 mod handovers;
+mod health_report;
 #[expect(clippy::disallowed_methods, reason = "an entry of the history has a time")]
 mod history;
 mod inputs;
 mod inventory;
+mod inventory_save;
 mod kustomizations;
 mod listing;
 mod memory_wait;
@@ -114,6 +117,7 @@ mod removal;
 mod rendering;
 #[expect(clippy::disallowed_methods, reason = "a report has a time")]
 mod report;
+mod reported;
 pub mod repository;
 mod requested;
 #[expect(clippy::disallowed_methods, reason = "what is being deleted is looked at again at a time")]
@@ -134,6 +138,7 @@ pub mod status;
 mod status_turn;
 mod step;
 mod substitution;
+mod sync_names;
 mod tally;
 mod terminating;
 mod timers;
@@ -144,6 +149,7 @@ mod values;
 mod whereabouts;
 pub mod windows;
 mod written_inventory;
+mod written_status;
 
 pub use abroad::{Abroad, Unreached, other_cluster};
 pub use clusters::Begun;

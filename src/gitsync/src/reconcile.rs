@@ -11,28 +11,28 @@ use tracing::Instrument as _;
 
 use super::attempt::{Attempt, SyncState};
 use super::contest_watch::ContestWatch;
-use super::context::{Context, Input, SyncFacts};
+use super::context::{Context, Input};
 use super::outcome::{Outcome, Refused};
-use super::placement::label;
 use super::prevented;
 use super::prune::deletes_objects;
 use super::reading::Reading;
 use super::registry;
+use super::reported::Reported;
 use super::resolve::{Directory, ResolvedSync, confine};
 use super::running::Running;
 use super::seen_sync::{Seen, SeenSync};
 use super::sources::Sources;
 use super::status_turn::StatusTurn;
 use super::step::Step;
+use super::sync_names::SyncNames;
 use super::timers::Timers;
 use super::unread;
-use super::urgency::{Urgency, WriteBudget};
+use super::urgency::Urgency;
 use super::whereabouts::{Place, as_known_in, nowhere};
 use mainstay_api::conditions::Reason;
-use mainstay_api::git_sync::GitSyncStatus;
 use mainstay_api::{GitRepository, GitSync};
 use mainstay_engine::managed::{History, Policy};
-use mainstay_git::{Consumer, ConsumerKind, Followed as FollowedRemote, Reference, Remote, RemoteUrl};
+use mainstay_git::{Followed as FollowedRemote, Reference, Remote, RemoteUrl};
 use mainstay_object::failure::{Class, caught};
 use mainstay_object::{Key, Owner};
 
@@ -49,31 +49,11 @@ pub(super) struct Task {
     pub(super) context: Arc<Context>,
     pub(super) place: Place,
     pub(super) owner: Owner,
-    pub(super) consumer: Consumer,
-    pub(super) label: Arc<str>,
+    pub(super) names: SyncNames,
     pub(super) state: SyncState,
     pub(super) sources: Sources,
-    /// The outcome of the last attempt.
-    pub(super) outcome: Option<Outcome>,
-    /// The written status.
-    pub(super) status: Option<GitSyncStatus>,
-    /// The commit of the last message about unhealthy objects, until all are healthy.
-    pub(super) unhealthy: Option<String>,
-    /// The budget of status writes.
-    pub(super) writes: WriteBudget,
-    /// The turn of a status that only names a new commit.
-    pub(super) status_turn: StatusTurn,
-    /// End of the delay of a status that shows unhealthy objects, counted from the first such status.
-    pub(super) grace: Option<Instant>,
-    /// Earliest time of the next inventory save outside of an attempt.
-    pub(super) next_save: Option<Instant>,
-    /// Time of an inventory save that was postponed.
-    pub(super) owed_save: Option<Instant>,
-    /// Number of consecutive failed status writes.
-    pub(super) failed_writes: u32,
-    /// The facts for metrics.
-    pub(super) facts: SyncFacts,
     pub(super) seen: SeenSync,
+    pub(super) reported: Reported,
     pub(super) timers: Timers,
 }
 
@@ -100,28 +80,18 @@ fn first_place(home: &Arc<Context>, input: &Input) -> (Place, Arc<Context>) {
 impl Task {
     pub(super) fn new(home: &Arc<Context>, owner: Owner, input: &Input) -> Self {
         let (place, context) = first_place(home, input);
-        let (namespace, name) = (owner.resource().namespace(), owner.resource().name());
+        // A remote cluster may never respond.
+        let turn = StatusTurn::of(&home.status_turns, home.is_shared() && matches!(place, Place::Home));
         Self {
-            // A remote cluster may never respond.
-            status_turn: StatusTurn::of(&home.status_turns, home.is_shared() && matches!(place, Place::Home)),
-            consumer: Consumer::new(ConsumerKind::GitSync, namespace, name),
-            label: label(namespace, name),
+            names: SyncNames::of(&owner),
             home: Arc::clone(home),
             context,
             place,
             owner,
             state: SyncState::default(),
             sources: Sources::default(),
-            outcome: None,
-            status: None,
-            unhealthy: None,
-            writes: WriteBudget::default(),
-            grace: None,
-            next_save: None,
-            owed_save: None,
-            failed_writes: 0,
-            facts: SyncFacts::default(),
             seen: SeenSync::default(),
+            reported: Reported::new(turn),
             timers: Timers::new(Instant::now()),
         }
     }
@@ -130,18 +100,18 @@ impl Task {
     pub(super) fn forget_cluster(&mut self) {
         let (reading, progress) = (Reading::with_room(self.state.reading.room()), self.state.progress.clone());
         self.state = SyncState { reading, progress, ..SyncState::default() };
-        (self.outcome, self.next_save, self.owed_save) = (None, None, None);
+        self.reported.forget_cluster();
     }
 
     pub(super) fn attempt<'a>(&'a mut self, sync: &'a GitSync) -> Attempt<'a> {
-        Attempt { context: &self.context, owner: &self.owner, sync, label: &self.label, state: &mut self.state }
+        Attempt { context: &self.context, owner: &self.owner, sync, label: &self.names.label, state: &mut self.state }
     }
 
     /// Reconciles. A panic counts as a failed attempt.
     pub(super) async fn reconcile_or_fail(&mut self, sync: &GitSync) -> Next {
         let (context, began, at) = (Arc::clone(&self.context), Instant::now(), Timestamp::now());
         context.count_reconcile();
-        let logged = self.state.progress.trace(&self.consumer);
+        let logged = self.state.progress.trace(&self.names.consumer);
         let reconciled = caught(context.liveness.track(self.reconcile(sync)).instrument(logged)).await;
         let Err(panicked) = reconciled else { return reconciled.unwrap_or(Next::Wait) };
         // The panic may be caused by the cached state of the commit.
@@ -154,7 +124,7 @@ impl Task {
         self.postpone_untried(began);
         if caught(Box::pin(self.report(sync))).await.is_err() {
             self.timers.settle_at(None);
-            self.status_turn.give_back();
+            self.reported.status.turn.give_back();
         }
         Next::Wait
     }
@@ -174,10 +144,10 @@ impl Task {
         let retry = self.state.unfinished.failed.due().is_some_and(|due| due <= now);
         let is_pushed = self.timers.take_push(now, self.state.branch.commit());
         if changed || retry || is_pushed || self.timers.next_look() <= now {
-            self.status_turn.give_back();
+            self.reported.status.turn.give_back();
             self.seen.see(seen);
             if sync.metadata.deletion_timestamp.is_some() {
-                self.status_turn.started();
+                self.reported.status.turn.started();
                 let next = Box::pin(self.end(sync)).await;
                 self.postpone_untried(now);
                 return next;
@@ -189,8 +159,8 @@ impl Task {
             let (is_requested, is_due) = (self.note_request(sync), self.is_due(sync, began));
             let is_forced = changed || is_requested || is_due;
             self.state.progress.begin(Step::LookUp);
-            let running = Running::new(&self.home, sync, self.status.as_ref(), self.state.progress.clone());
-            let running = Box::new(running.not_before(self.writes.due(Urgency::Counters, now)));
+            let running = Running::new(&self.home, sync, self.reported.status.get(sync), self.state.progress.clone());
+            let running = Box::new(running.not_before(self.reported.status.due(Urgency::Counters, now)));
             let attempt = async {
                 if is_requested {
                     self.look_up_artifact(sync).await;
@@ -252,7 +222,8 @@ impl Task {
     /// Updates the prevention of manual changes.
     fn want_prevention(&mut self, sync: &GitSync) {
         let inventory = self.attempt(sync).inventory();
-        let wanted = prevented::wanted(sync, &self.label, &self.context.rights, inventory.as_deref(), Timestamp::now());
+        let wanted =
+            prevented::wanted(sync, &self.names.label, &self.context.rights, inventory.as_deref(), Timestamp::now());
         if let Some(wanted) = wanted {
             self.home.prevention.want(&self.owner, wanted);
         }
@@ -274,11 +245,11 @@ impl Task {
         let reads_by = self.publish(sync, repository);
         self.attempt(sync).settle_finalizer().await?;
         self.attempt(sync).load_inventory().await?;
-        self.status_turn.started();
+        self.reported.status.turn.started();
         // A suspended GitSync keeps its present mirror.
         let remote = self.remote(sync, repository).await;
         if let Ok((remote, _)) = &remote {
-            self.context.source.set_remote(&self.consumer, Some(remote));
+            self.context.source.set_remote(&self.names.consumer, Some(remote));
             if let Some(at) = self.timers.take_expired() {
                 self.context.source.expire(remote, at);
             }
@@ -331,7 +302,7 @@ impl Task {
             Some(artifact) => artifact.ok().flatten(),
         };
         let url = url.as_ref();
-        self.context.pushes.set(&self.consumer, followed(sync, url));
+        self.context.pushes.set(&self.names.consumer, followed(sync, url));
         let branch = url.map(|url| registry::branch(url, &sync.spec.followed_reference()));
         self.context.registry.update(&self.owner, |row| {
             row.branch = branch.or(row.branch.take());
@@ -372,7 +343,7 @@ impl Task {
     /// or the error. The first attempt does no lookup, so that a slow remote does not delay the report of the
     /// suspension.
     async fn look_while_suspended(&self, remote: &Remote, max_age: Duration) {
-        if let (Some(Outcome::Suspended { .. }), Some(resolved)) = (&self.outcome, self.seen.resolved()) {
+        if let (Some(Outcome::Suspended { .. }), Some(resolved)) = (&self.reported.outcome, self.seen.resolved()) {
             drop(self.context.source.lookup(remote, &resolved.reference, max_age).await);
         }
     }
@@ -388,13 +359,13 @@ impl Task {
             // Objects that are created together arrive one after the other. The status reports the missing object, but
             // no message is emitted yet.
             if self.timers.failures() == AWAITED {
-                self.outcome = None;
+                self.reported.outcome = None;
                 self.emit_failures(&outcome);
             }
         } else {
             self.emit_failures(&outcome);
         }
-        self.outcome = Some(outcome);
+        self.reported.outcome = Some(outcome);
     }
 }
 

@@ -4,7 +4,6 @@
 
 use std::time::{Duration, Instant};
 
-use super::outcome::Outcome;
 use super::reconcile::Task;
 use mainstay_api::GitSync;
 use mainstay_api::names::RERUN;
@@ -58,10 +57,7 @@ impl Task {
 
     /// Whether a commit is enforced. Only then are its Jobs and Pods known.
     fn is_keeping(&self) -> bool {
-        match &self.outcome {
-            Some(Outcome::Suspended { .. }) => false,
-            _ => self.state.commit.is_enforced(),
-        }
+        !self.reported.is_suspended() && self.state.commit.is_enforced()
     }
 
     /// Reruns the Jobs and Pods of this name. Returns the error of the request, or `Err` if the request must be

@@ -46,12 +46,8 @@ impl Task {
 
     /// Handles a change of a dependency, or a dependant that waits for a lookup.
     pub(super) fn dependencies_changed(&mut self) {
-        let waits = match &self.outcome {
-            Some(Outcome::Waiting { .. }) => true,
-            Some(Outcome::Refused { reason, .. }) => *reason == Reason::DependencyCycle,
-            _ => false,
-        };
-        if self.context.dependencies.take_awaited(&self.owner) || waits {
+        let is_awaited = self.context.dependencies.take_awaited(&self.owner);
+        if is_awaited || self.reported.waits_for_dependencies() {
             self.timers.look_at(Instant::now());
         }
     }
@@ -81,13 +77,13 @@ impl Task {
     /// yet.
     pub(super) fn note_request(&mut self, sync: &GitSync) -> bool {
         let asked = asked(&sync.metadata);
-        let status = self.status.as_ref().or(sync.status.as_ref());
+        let status = self.reported.status.get(sync);
         let handled = status.and_then(|status| status.last_handled_request.as_ref());
         let request = asked.filter(|asked| Some(*asked) != handled).cloned();
         let holds = status.is_some_and(|status| !status.held.is_empty());
         let is_asked = request.is_some();
         if self.seen.set_request(request) {
-            self.failed_writes = 0;
+            self.reported.status.forget_failures();
         }
         if !is_asked {
             return false;
@@ -97,8 +93,7 @@ impl Task {
             // A user may have deleted or released a held object, which causes no event.
             self.state.commit.unsettle();
         }
-        let is_invalid = matches!(&self.outcome, Some(Outcome::Refused { reason: Reason::ManifestInvalid, .. }));
-        if is_invalid || self.state.compiled.charts.ask_the_cluster() {
+        if self.reported.has_invalid_manifests() || self.state.compiled.charts.ask_the_cluster() {
             self.context.writer.cluster().kinds_changed();
         }
         true
@@ -117,7 +112,7 @@ impl Task {
         // A temporary failure does not show whether the remote is right, so the consumer stays unresolved.
         let passes = |refused: &Refused| matches!(refused.class, Class::Unavailable | Class::Conflict);
         if !attempted.as_ref().is_err_and(passes) && self.sources.has_repository() {
-            self.context.source.resolved(&self.consumer);
+            self.context.source.resolved(&self.names.consumer);
         }
         self.state.progress.trace_end(&attempted);
         self.context.registry.update(&self.owner, |row| row.tried = true);
@@ -142,13 +137,13 @@ impl Task {
                         self.timers.end_rounds();
                     }
                     self.emit_failures(&outcome);
-                    self.outcome = Some(outcome);
-                } else if !matches!(self.outcome, Some(Outcome::Applied { .. })) {
+                    self.reported.outcome = Some(outcome);
+                } else if !matches!(self.reported.outcome, Some(Outcome::Applied { .. })) {
                     // There was no work, and the earlier obstacle is gone.
-                    self.outcome = None;
+                    self.reported.outcome = None;
                 }
                 if self.has_succeeded() {
-                    self.facts.last_success = Some(began);
+                    self.reported.facts.last_success = Some(began);
                 }
             }
         }
@@ -157,7 +152,7 @@ impl Task {
 
     /// Whether the cluster matches the commit as far as this agent can make it match.
     fn has_succeeded(&self) -> bool {
-        match &self.outcome {
+        match &self.reported.outcome {
             Some(Outcome::Applied { failures, guard, .. }) => failures.is_empty() && guard.is_none(),
             Some(Outcome::Frozen { .. }) => true,
             Some(Outcome::Suspended { .. } | Outcome::Waiting { .. } | Outcome::Refused { .. }) => false,
@@ -213,7 +208,7 @@ impl Task {
     pub(super) fn is_due(&mut self, sync: &GitSync, now: Timestamp) -> bool {
         let Some(last) = self.timers.tried(now) else { return false };
         let Some(resolved) = self.seen.resolved() else { return false };
-        match self.outcome {
+        match self.reported.outcome {
             Some(Outcome::Frozen { .. }) if resolved.windows.is_open(now) => true,
             Some(Outcome::Suspended { .. }) => sync.spec.suspended(now).is_none(),
             _ => resolved.windows.is_due(last, now),
