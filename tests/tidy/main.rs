@@ -64,6 +64,7 @@ const ACTING: &[&str] = &[
     "src/gitsync/src/listing.rs",
     "src/gitsync/src/receiver/turns.rs",
     "src/gitsync/src/registry.rs",
+    "src/gitsync/src/remote.rs",
     "src/gitsync/src/rendering.rs",
     "src/gitsync/src/sources.rs",
     "src/gitsync/src/whereabouts.rs",

@@ -86,6 +86,8 @@ mod inventory;
 mod inventory_save;
 mod kustomizations;
 mod listing;
+#[expect(clippy::disallowed_methods, reason = "whether a live object is paused depends on the time")]
+mod live_objects;
 mod memory_wait;
 mod no_memory;
 #[expect(clippy::disallowed_methods, reason = "what is read has a time")]
@@ -113,6 +115,7 @@ pub mod receiver;
 #[expect(clippy::disallowed_methods, reason = "it waits for whatever comes first")]
 mod reconcile;
 pub mod registry;
+mod remote;
 mod removal;
 mod rendering;
 #[expect(clippy::disallowed_methods, reason = "a report has a time")]

@@ -1,161 +1,44 @@
-//! Reads the inputs of an attempt: the remote of the GitSync, the commit of its reference, the desired objects, and the
-//! live objects.
+//! Reads the inputs of an attempt: the commit of the followed reference, its desired objects, and the live objects.
 //!
 //! Invariant: an object that is not known to exist is not read. It is applied as new; the server rejects that apply if
 //! the object exists.
-//! Invariant: the other unknown objects cost one metadata LIST per kind. With a ServiceAccount, which may have
-//! permissions in some namespaces only, they cost one LIST per kind and namespace. Few objects of a kind are listed by
-//! name. There is never a GET per object.
 //!
-//! Not here: the inventory (`inventory`).
+//! Not here: the remote (`remote`), the lists of live objects (`live_objects`), and the inventory (`inventory`).
 
 use std::collections::btree_map::Entry as Slot;
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
-
-use futures::{StreamExt, stream};
-use jiff::Timestamp;
 
 use super::attempt::Attempt;
 use super::branch_reading::FetchedCommit;
 use super::contents::Contents;
 use super::contested::Keeper;
 use super::former_owners;
+use super::live_objects::{Seen, live};
 use super::no_memory::{NoMemory, Request};
-use super::outcome::{Refused, is_usable};
+use super::outcome::Refused;
 use super::placement::{self, Placing, Served};
 use super::plan::{self, DesiredState, Live, Observed};
 use super::prune;
-use super::reconcile::Task;
 use super::resolve::{Directory, ResolvedSync, SyncRequest};
 use super::step::Step;
 use mainstay_api::conditions::Reason;
 use mainstay_api::names;
-use mainstay_api::{GitRepository, GitSync};
-use mainstay_cluster::secrets::{Known, RepositoryData, SecretData};
-use mainstay_cluster::{Cluster, Error, Kind, Selection};
 use mainstay_engine::managed::inventory::Inventory;
 use mainstay_engine::managed::{Desired, Part};
 use mainstay_engine::notification::Message;
 use mainstay_git::{
-    Alone, Ancestry, BaseDir, Commit, Credentials, Entry, MissingDirectory, Reference, Remote, RemoteUrl, ResolvedRef,
-    SkippedTrees, Snapshot, TreeId, Verification,
+    Alone, Ancestry, BaseDir, Commit, Entry, MissingDirectory, Reference, Remote, ResolvedRef, SkippedTrees, Snapshot,
+    TreeId,
 };
 use mainstay_manifest::Problem;
-use mainstay_object::egress::Egress;
 use mainstay_object::failure::{Class, chain};
 use mainstay_object::{Key, Object, Owner};
 
-/// Maximum number of concurrent lists.
-const AT_ONCE: usize = 8;
-/// Maximum number of objects of a kind that are listed by name.
-const NAMED: usize = 4;
 /// Maximum number of problems in one message.
 const SHOWN_PROBLEMS: usize = 20;
-
-/// The live objects that were found.
-type Seen = HashMap<Key, Live>;
-/// Objects that the server refused to show, with the error.
-type Unseen = Vec<(HashSet<Key>, Error)>;
-
-impl Task {
-    /// Returns the remote of the GitRepository, and whether the keys for its signatures are known. Watches only the
-    /// Secrets that the GitRepository references.
-    pub(super) async fn remote(
-        &mut self,
-        sync: &GitSync,
-        repository: Option<&GitRepository>,
-    ) -> Result<(Remote, Result<(), Refused>), Refused> {
-        if let Some(artifact) = self.artifact(sync) {
-            let url = artifact.ok().flatten().ok_or_else(|| self.without_repository(sync))?;
-            return Ok((Remote::new(url, Credentials::Anonymous), Ok(())));
-        }
-        let repository = repository.ok_or_else(|| self.without_repository(sync))?;
-        let namespace = sync.metadata.namespace.as_deref().unwrap_or_default();
-        let known = self.sources.repository(&self.context.secrets, namespace, repository).await;
-        remote_of(repository, &known, self.context.source.egress(namespace))
-    }
-
-    /// Returns the artifact that the GitSync follows, or why the OCIRepositories are unknown; `None` if the GitSync
-    /// follows a GitRepository.
-    pub(super) fn artifact(&self, sync: &GitSync) -> Option<Result<Option<RemoteUrl>, &'static str>> {
-        let namespace = sync.metadata.namespace.as_deref().unwrap_or_default();
-        let source = sync.spec.source_ref.as_ref()?;
-        Some(self.context.repositories.artifact(namespace, source))
-    }
-
-    /// Looks up the artifact that a GitSync follows, in addition to the interval of its OCIRepository or HelmChart.
-    pub(super) async fn look_up_artifact(&self, sync: &GitSync) {
-        if let Some(Ok(Some(url))) = self.artifact(sync) {
-            self.context.source.look_up_artifact(&Remote::new(url, Credentials::Anonymous)).await;
-        }
-    }
-
-    /// Reads the values of variables and of the chart. Watches only the sources that the GitSync names.
-    pub(super) async fn values(&mut self, sync: &GitSync) -> Result<(), Refused> {
-        let read = self.sources.values(&self.context.secrets, sync, &self.context.limits).await;
-        self.state.inputs.set_values(read)
-    }
-
-    /// Reads the decryption keys. Watches only the Secret that the GitSync names.
-    pub(super) async fn keys(&mut self, sync: &GitSync) -> Result<(), Refused> {
-        let read = self.sources.decryption(&self.context.secrets, sync).await;
-        self.state.inputs.set_decryption(read)
-    }
-
-    fn without_repository(&self, sync: &GitSync) -> Refused {
-        let (repositories, (kind, name)) = (&self.context.repositories, sync.spec.source());
-        let namespace = sync.metadata.namespace.as_deref().unwrap_or_default();
-        let (problem, is_listed) = match self.artifact(sync) {
-            Some(artifact) => (artifact.err().map(str::to_owned), false),
-            None => (repositories.problem(namespace, name), repositories.unknown().is_none()),
-        };
-        let (reason, message) = match problem {
-            Some(why) if is_listed => (Reason::SpecInvalid, format!("{kind} {name} cannot be read; correct it: {why}")),
-            Some(why) => (Reason::ClusterUnavailable, format!("{kind} {name} cannot be read: {why}")),
-            None => (Reason::SourceNotFound, format!("{kind} {name} does not exist in this namespace")),
-        };
-        Refused { class: Class::NotReady, reason, message, retry_after: None }
-    }
-}
-
-/// Returns the remote of a repository with the known Secrets, and whether the keys for its signatures are known.
-pub(super) fn remote_of(
-    repository: &GitRepository,
-    known: &RepositoryData,
-    egress: Egress,
-) -> Result<(Remote, Result<(), Refused>), Refused> {
-    let spec = &repository.spec;
-    // Errors that no Secret can fix are reported first.
-    let url = RemoteUrl::parse(&spec.url)?;
-    mainstay_git::supported(&url, spec)?;
-    if let (Some(auth), Some(known)) = (&spec.auth, &known.auth) {
-        is_usable(&auth.secret_name, "credentials", known)?;
-    }
-    let access = mainstay_git::access(spec.auth.as_ref(), known.auth.as_ref().and_then(Known::data))?;
-    let namespace = repository.metadata.namespace.as_deref().unwrap_or_default();
-    let access = access.with_identity(spec, namespace, &url)?;
-    let mut access = access.with_pins(repository, &url);
-    if let (Some(proxy), Some(known)) = (&spec.proxy_secret_ref, &known.proxy) {
-        is_usable(&proxy.name, "proxy", known)?;
-        access = access.through_proxy(known.data().unwrap_or(&SecretData::new()))?;
-    }
-    let mainstay_git::Access { credentials, connection } = access;
-    let connection = connection.within(egress);
-    let mut remote =
-        Remote { url, credentials, connection, verification: None, submodules: spec.submodules, lfs: spec.lfs };
-    let verification = match (&spec.verify, &known.verify) {
-        (Some(verify), Some(known)) => {
-            is_usable(&verify.secret_ref.name, "public keys for signature verification", known)
-                .and_then(|()| Ok(Verification::new(Some(verify), known.data())?))
-        }
-        _ => Ok(None),
-    };
-    let trusted = verification.map(|verification| remote.verification = verification);
-    Ok((remote, trusted))
-}
 
 impl Attempt<'_> {
     /// Returns the commit of the reference, with a verified signature if one is required.
@@ -553,77 +436,6 @@ fn refused_for(problems: &[Problem]) -> Refused {
         lines.push(format!("and {} more", problems.len() - SHOWN_PROBLEMS));
     }
     Refused::invalid(Reason::ManifestInvalid, lines.join("\n"))
-}
-
-/// Reads live objects. Also returns the objects of kinds that may not be listed, with the error. The owner of such an
-/// object is unknown, so it cannot be applied.
-async fn live(cluster: &Cluster, desired: &[&Arc<Desired>], label: &str) -> Result<(Seen, Unseen), Error> {
-    let mut kinds = BTreeMap::new();
-    for object in desired {
-        let kind = &object.kind;
-        // A ServiceAccount may have permissions in some namespaces only.
-        let namespace = cluster.acts_as().and(object.key.namespace.as_ref());
-        let id = (&kind.group, &kind.version, &kind.kind, namespace);
-        kinds.entry(id).or_insert_with(|| (Arc::clone(kind), HashSet::new())).1.insert(object.key.clone());
-    }
-    let lists = stream::iter(kinds.into_values().flat_map(by_name)).map(|(kind, keys)| async move {
-        let found = of_kind(cluster, &kind, &keys, label).await;
-        (keys, found)
-    });
-    let mut lists = lists.buffer_unordered(AT_ONCE);
-    let (mut seen, mut unseen) = (Seen::new(), Unseen::new());
-    while let Some((keys, found)) = lists.next().await {
-        match found {
-            Ok(found) => seen.extend(found),
-            Err(error) if error.is_forbidden() => unseen.push((keys, error)),
-            Err(error) => return Err(error),
-        }
-    }
-    Ok((seen, unseen))
-}
-
-async fn of_kind(
-    cluster: &Cluster,
-    kind: &Arc<Kind>,
-    keys: &HashSet<Key>,
-    label: &str,
-) -> Result<HashMap<Key, Live>, Error> {
-    let mut found = HashMap::new();
-    let mut list = cluster.list_metadata(kind, narrowest(kind, keys));
-    while let Some(meta) = list.next().await {
-        let meta = match meta {
-            Ok(meta) => meta,
-            // The CRD of the kind is in this commit and not applied yet.
-            Err(error) if error.is_not_found() => break,
-            Err(error) => return Err(error),
-        };
-        let key = kind.key(meta.namespace.as_deref(), meta.name.as_deref().unwrap_or_default());
-        if keys.contains(&key) {
-            found.insert(key, Live::of(&meta, label, Timestamp::now()));
-        }
-    }
-    Ok(found)
-}
-
-/// Splits a list of few objects of a kind into one list each: the server finds an object by name without a scan.
-fn by_name((kind, keys): (Arc<Kind>, HashSet<Key>)) -> Vec<(Arc<Kind>, HashSet<Key>)> {
-    if keys.len() > NAMED {
-        return vec![(kind, keys)];
-    }
-    keys.into_iter().map(|key| (Arc::clone(&kind), HashSet::from([key]))).collect()
-}
-
-/// Returns the smallest list that shows all of these objects.
-fn narrowest(kind: &Kind, keys: &HashSet<Key>) -> Selection {
-    let mut namespaces = keys.iter().map(|key| key.namespace.as_deref());
-    let first = namespaces.next().flatten();
-    if let [only] = keys.iter().collect::<Vec<_>>().as_slice() {
-        return Selection::named(only.namespace.as_deref(), &only.name).metadata_only();
-    }
-    match first.filter(|first| kind.namespaced && namespaces.all(|other| other == Some(first))) {
-        Some(namespace) => Selection::default().within(namespace),
-        None => Selection::default(),
-    }
 }
 
 /// Finds the ignore files in the directories above the directory of the GitSync.
