@@ -9,6 +9,7 @@ mod circles;
 mod functions;
 mod health;
 mod keys;
+mod memory;
 mod own_kinds;
 mod prose;
 mod random;
