@@ -165,10 +165,11 @@ mod tests {
     #[test]
     fn the_counts_of_a_commit_are_not_those_of_the_next_one() {
         let ([first, second], mut state) = (commits(), CommitState::default());
-        state.keep_tally(first, Tally { created: 2, ..Tally::default() });
-        assert_eq!(state.take_tally(first).created, 2);
-        assert_eq!(state.take_tally(first).created, 0, "the round keeps them again if it is not complete");
-        state.keep_tally(first, Tally { created: 2, ..Tally::default() });
-        assert_eq!(state.take_tally(second).created, 0);
+        let tally = Tally::default().next_round(2);
+        state.keep_tally(first, tally.clone());
+        assert_eq!(state.take_tally(first).unchanged, 2);
+        assert_eq!(state.take_tally(first).unchanged, 0, "the round keeps them again if it is not complete");
+        state.keep_tally(first, tally);
+        assert_eq!(state.take_tally(second).unchanged, 0);
     }
 }

@@ -31,7 +31,7 @@ impl Task {
         let Some(value) = sync.metadata.annotations.as_ref().and_then(|annotations| annotations.get(RERUN)) else {
             return;
         };
-        if self.seen.last_rerun(sync) == Some(&**value) || !self.is_keeping() {
+        if self.seen.last_rerun(sync) == Some(value.as_str()) || !self.is_keeping() {
             return;
         }
         let shown = value.chars().take(SHOWN).collect::<String>();
