@@ -142,7 +142,7 @@ fn is_word(token: &str) -> bool {
 }
 
 /// Splits code into words and single characters with their lines, without comments and literals.
-fn tokens(code: &str) -> Vec<(&str, usize)> {
+pub(super) fn tokens(code: &str) -> Vec<(&str, usize)> {
     let (mut tokens, mut rest, mut line) = (Vec::new(), code, 1);
     while let Some(first) = rest.chars().next() {
         let word = rest.len() - rest.trim_start_matches(|c: char| c.is_alphanumeric() || c == '_').len();

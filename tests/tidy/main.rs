@@ -10,6 +10,7 @@ mod develop;
 mod functions;
 mod health;
 mod keys;
+mod memory;
 mod own_kinds;
 mod prose;
 mod random;
@@ -65,7 +66,9 @@ const ACTING: &[&str] = &[
     "src/gitsync/src/listing.rs",
     "src/gitsync/src/receiver/turns.rs",
     "src/gitsync/src/registry.rs",
+    "src/gitsync/src/remote.rs",
     "src/gitsync/src/rendering.rs",
+    "src/gitsync/src/sources.rs",
     "src/gitsync/src/whereabouts.rs",
     "src/function/src/bindings/context.rs",
     "src/function/src/bindings/watch.rs",

@@ -1,41 +1,37 @@
 //! One attempt: observes the commit, plans, and performs the plan. The task reports the outcome.
 
-use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
-use super::chart_values::ChartValues;
-use super::charts::RenderedCharts;
-use super::contents::Contents;
+use super::applied_commits::AppliedCommits;
+use super::branch_reading::BranchReading;
+use super::commit_state::CommitState;
+use super::compiled::Compiled;
 use super::context::{Context, git_syncs};
 use super::dependencies::Unmet;
-use super::failures::Failures;
-use super::kustomizations::BuiltKustomizations;
-use super::no_memory::{NoMemory, Room};
+use super::inputs::Inputs;
 use super::outcome::{Outcome, Refused};
 use super::plan::{self, DesiredState};
 use super::prune;
-use super::registry::{self, CannotRead, Pending};
+use super::reading::Reading;
+use super::registry;
+use super::removal::{RefusedPermission, Removal};
 use super::requested::is_requested;
 use super::resolve::{ResolvedSync, SyncRequest};
-use super::shared_plan::Handovers;
 use super::step::Progress;
-use super::tally::Tally;
-use super::terminating::TerminatingObjects;
-use super::unread::UnreadObjects;
-use super::values::Values;
+use super::unfinished::Unfinished;
 use super::windows::{self, Freeze};
+use super::written_inventory::WrittenInventory;
 use mainstay_api::GitSync;
 use mainstay_api::conditions::{self, Reason, Type};
-use mainstay_api::git_sync::{AppliedCommit, UNKNOWN, WindowOverride};
+use mainstay_api::git_sync::{UNKNOWN, WindowOverride};
 use mainstay_engine::notification::Message;
-use mainstay_git::{Commit, Remote, RemoteUrl, Source};
-use mainstay_manifest::{Decryption, Form};
+use mainstay_git::{Commit, Remote, Source};
 use mainstay_object::failure::Class;
-use mainstay_object::{Digest, Key, Object, Owner};
+use mainstay_object::{Key, Owner};
 
 /// The inputs and the state of one attempt for a GitSync.
 pub(super) struct Attempt<'a> {
@@ -49,114 +45,17 @@ pub(super) struct Attempt<'a> {
 /// The state that a GitSync keeps between attempts.
 #[derive(Default)]
 pub(super) struct SyncState {
-    /// Digests of the inventory's ConfigMaps as last written.
-    pub(super) written: BTreeMap<usize, Digest>,
-    /// Digests of the source files of the objects, per ConfigMap, as last written.
-    pub(super) files: BTreeMap<usize, Digest>,
-    /// The inventory was rebuilt from labels, so this round does not prune.
-    pub(super) rebuilt: bool,
-    /// The desired state of the last decoded commit.
-    pub(super) desired: Option<DesiredState>,
-    /// The reason why all manifests of the last decoded commit are ignored, if they are.
-    pub(super) left_out: Option<String>,
-    /// Objects whose last apply or deletion failed.
-    pub(super) failed: Failures,
-    /// The last request that was carried out in full.
-    pub(super) settled: Option<SyncRequest>,
-    /// Paused objects that this commit changes.
-    pub(super) paused: HashSet<Key>,
-    /// Another GitSync must act first.
-    pub(super) awaits_others: bool,
-    /// Whether an object that another GitSync lists still carries the label of this GitSync. No event reports a change
-    /// of the label.
-    pub(super) still_labelled: bool,
-    /// The last seen commit, and the time.
-    pub(super) seen: Option<(Commit, Instant)>,
-    /// The full name of the reference of that commit.
-    pub(super) found_at: Option<String>,
-    /// The last read commit, the full name of its reference, and the remote.
-    pub(super) read: Option<(Commit, String, RemoteUrl)>,
-    /// Commit and tree that are applied in full.
-    pub(super) applied: Option<(Commit, Option<Contents>)>,
-    /// The generation of the spec of the last published plan.
-    pub(super) planned_for: Option<i64>,
-    /// The last commit that was applied without failures, even if removed objects are still kept.
-    pub(super) carried_out: Option<Commit>,
-    /// Objects that this GitSync gives up for GitSyncs of other agents.
-    pub(super) handovers: Box<Handovers>,
-    /// The GitSync for which the deletion of this GitSync waits, with shards.
-    pub(super) awaited: Option<Box<Pending>>,
-    /// Whether the commit that an earlier agent applied was restored, or can never be.
-    pub(super) looked_back: bool,
-    /// The last applied commits, newest first; `None` until they are restored from the status.
-    pub(super) history: Option<Vec<AppliedCommit>>,
-    /// Whether the history is newer than the one in the written status.
-    pub(super) owes_history: bool,
-    /// The last commit that this agent began to apply, and the time of that.
-    pub(super) since: Option<(Commit, Timestamp)>,
-    /// Since when not all objects are healthy.
-    pub(super) unhealthy_since: Option<Timestamp>,
-    /// The last commit that this agent began to apply. A window that closes afterwards does not stop this commit.
-    pub(super) begun: Option<Commit>,
-    /// The time when this agent first held a commit back.
-    pub(super) frozen_since: Option<Timestamp>,
-    /// The managed objects that may be why the repository cannot be read; `None` until they are restored from the
-    /// status.
-    pub(super) unread: Option<UnreadObjects>,
-    /// Removed objects that are still being deleted; `None` before the first round.
-    pub(super) terminating: Option<TerminatingObjects>,
-    /// Objects that are being deleted in order to be recreated.
-    pub(super) replacing: TerminatingObjects,
-    /// Counts of changed objects so far, for a commit that is not applied in full.
-    pub(super) tally: Option<Box<(Commit, Tally)>>,
-    /// The last handled request to run a Job or Pod again.
-    pub(super) rerun: Option<String>,
-    /// The invalid value of the `allow-prune` annotation, and its error.
-    pub(super) refused_permission: Option<(String, String)>,
-    /// The commit that is being read; `None` until it is known.
-    pub(super) reading: Option<Commit>,
-    /// The keys of the readable objects of a commit that has problems. Each object has two keys: with its namespace,
-    /// and as if its kind were cluster-scoped.
-    pub(super) readable: HashSet<Key>,
-    /// The commit that did not fit into memory.
-    pub(super) no_memory: Option<NoMemory>,
+    pub(super) inputs: Inputs,
+    pub(super) branch: BranchReading,
+    pub(super) reading: Reading,
+    pub(super) compiled: Compiled,
+    pub(super) commit: CommitState,
+    pub(super) applied: AppliedCommits,
+    pub(super) inventory: WrittenInventory,
+    pub(super) removal: Removal,
+    pub(super) unfinished: Unfinished,
     /// The step of the running attempt.
     pub(super) progress: Progress,
-    /// Notified when there may be memory for the commit in `no_memory`.
-    pub(super) room: Room,
-    /// The last commit that was applied in spite of a window.
-    pub(super) window_override: Option<WindowOverride>,
-    /// The last built kustomizations.
-    pub(super) kustomizations: BuiltKustomizations,
-    /// The last rendered charts.
-    pub(super) charts: RenderedCharts,
-    /// The values of variables; `None` without substitution.
-    pub(super) values: Option<Arc<Values>>,
-    /// The values of the chart; `None` if no ConfigMap has values.
-    pub(super) chart_values: Option<Arc<ChartValues>>,
-    /// The values are unknown because a source is missing or invalid.
-    pub(super) lacks_values: bool,
-    /// The decryption of files that SOPS encrypted.
-    pub(super) decryption: Decryption,
-    /// The keys are unknown because their Secret is missing or invalid.
-    pub(super) lacks_keys: bool,
-    /// Encrypted objects as read, so that cached objects are not read and verified again.
-    pub(super) encrypted: Vec<Arc<Object>>,
-    /// The form in which kustomizations and charts were decoded, and whether encrypted data was kept for decryption.
-    pub(super) decoded_as: (Form, bool),
-    /// Objects with expressions as the repository has them, so that cached objects are not decoded again.
-    pub(super) with_expressions: Vec<Arc<Object>>,
-}
-
-impl SyncState {
-    /// Returns a digest of the values of variables and of the chart; `None` if there are none.
-    pub(super) fn values_digest(&self) -> Option<Digest> {
-        let variables = self.values.as_ref().map(|values| values.digest);
-        match (variables, self.chart_values.as_ref().map(|values| values.digest)) {
-            (Some(variables), Some(chart)) => Some(Digest::of(format!("{variables} {chart}").as_bytes())),
-            (variables, chart) => variables.or(chart),
-        }
-    }
 }
 
 impl Attempt<'_> {
@@ -187,14 +86,13 @@ impl Attempt<'_> {
         max_age: Duration,
     ) -> Result<Option<Outcome>, Refused> {
         let found = self.look_up(resolved, remote, max_age).await?;
-        self.state.reading = Some(found.commit);
+        self.state.reading.found(found.commit);
         let commit = found.commit;
         let mut request = resolved.request(commit, remote);
         request.capabilities = self.asked_capabilities().await?;
-        request.values = self.state.values_digest();
-        request.keys = self.state.decryption.key_id();
+        self.state.inputs.add_to(&mut request);
         self.check_permission(resolved, commit);
-        if self.state.settled.as_ref() == Some(&request) {
+        if self.state.commit.settled() == Some(&request) {
             return Ok(None);
         }
         let freeze = resolved.windows.freeze(Timestamp::now()).filter(|_| !self.was_begun(commit));
@@ -230,7 +128,7 @@ impl Attempt<'_> {
         }
         self.require_account().await?;
         // A window that closes from now on does not stop the commit.
-        self.state.begun = Some(commit);
+        self.state.commit.begin(commit);
         let context = self.context;
         let turns = if is_requested(self.sync) { &context.carrying_out_requested } else { &context.carrying_out };
         turns.run(|| self.carry_out(resolved, request, &desired, &branch)).await.map(Some)
@@ -239,7 +137,7 @@ impl Attempt<'_> {
     /// Publishes the desired objects before the plan, because another GitSync may wait for them while this GitSync
     /// waits for that other GitSync.
     fn publish(&mut self, branch: &str, desired: &DesiredState) {
-        self.state.planned_for = desired.generation;
+        self.state.commit.plan_for(desired.generation);
         let keys = desired.objects.iter().map(|d| d.key.clone()).collect();
         self.context.registry.update(self.owner, |row| {
             row.branch = Some(branch.to_owned());
@@ -279,11 +177,10 @@ impl Attempt<'_> {
             self.context.registry.notify_outranked();
         }
         let outcome = self.perform(resolved, &request, (desired, &facts), &mut plan).await?;
-        self.state.carried_out = outcome.has_no_failures().then_some(desired.commit);
-        let is_clean = outcome.is_clean() && self.state.paused.is_empty() && !self.state.awaits_others;
-        if is_clean && !std::mem::take(&mut self.state.rebuilt) {
-            // A request that was carried out in full is not checked again.
-            self.state.settled = Some(request);
+        self.state.applied.set_carried_out(outcome.has_no_failures().then_some(desired.commit));
+        let is_clean = outcome.is_clean() && self.state.unfinished.waits_for_nothing();
+        if is_clean && !self.state.inventory.take_rebuilt() {
+            self.state.commit.settle(request);
         }
         Ok(outcome)
     }
@@ -302,21 +199,20 @@ impl Attempt<'_> {
 
     /// Reports a commit that waits and cannot be read yet. Until then, other GitSyncs do not wait for this GitSync.
     fn waits_unread(&self, commit: Commit, on: String) -> Outcome {
-        let commit = commit.to_string();
-        let cannot_read = CannotRead { commit: Some(commit.clone()), readable: Arc::new(self.state.readable.clone()) };
+        let cannot_read = self.state.reading.cannot_read();
         self.context.registry.update(self.owner, |row| row.cannot_read = Some(cannot_read));
-        Outcome::Waiting { commit, on }
+        Outcome::Waiting { commit: commit.to_string(), on }
     }
 
     /// Whether this agent or an earlier one already carried out the request.
     fn is_carried_out(&self, desired: &DesiredState, request: &SyncRequest) -> bool {
         let status = self.sync.status.as_ref();
-        let is_same_spec = match &self.state.settled {
+        let is_same_spec = match self.state.commit.settled() {
             Some(settled) => settled.generation == request.generation,
             None => status.is_some_and(|status| {
                 let ready = conditions::status(&status.conditions, Type::Ready);
                 let waited = ready.is_some_and(|ready| ready.reason == Reason::DependencyNotReady.as_str());
-                status.observed_generation == request.generation && !waited && self.state.begun.is_none()
+                status.observed_generation == request.generation && !waited && !self.state.commit.has_begun()
             }),
         };
         is_same_spec && self.is_applied(desired)
@@ -326,26 +222,21 @@ impl Attempt<'_> {
     fn check_permission(&mut self, resolved: &ResolvedSync, commit: Commit) {
         let refused = resolved.allow_prune.clone().and_then(|value| {
             let problem = prune::refused_permission(&value, self.owner, &commit.to_string())?;
-            Some((value, problem))
+            Some(RefusedPermission { value, problem })
         });
-        let before = self.state.refused_permission.take();
-        if let Some((value, problem)) = &refused
-            && before.is_none_or(|(before, _)| before != *value)
-        {
-            let message = Message::AnnotationInvalid { subject: self.owner.clone(), problem: problem.clone() };
+        if let Some(problem) = self.state.removal.refuse_permission(refused) {
+            let message = Message::AnnotationInvalid { subject: self.owner.clone(), problem: problem.to_owned() };
             self.context.emit(self.owner, &message);
         }
-        self.state.refused_permission = refused;
     }
 
     /// Whether the commit was begun before a window held it back. Such a commit is finished.
     fn was_begun(&self, commit: Commit) -> bool {
-        self.state.begun == Some(commit) || windows::was_begun(self.sync.status.as_ref(), &commit.to_string())
+        self.state.commit.was_begun(commit) || windows::was_begun(self.sync.status.as_ref(), &commit.to_string())
     }
 
     fn frozen(&mut self, commit: Commit, freeze: Freeze) -> Outcome {
-        let frozen_since = *self.state.frozen_since.get_or_insert_with(Timestamp::now);
-        let since = self.state.since.map_or(frozen_since, |(_, since)| since);
+        let since = self.state.commit.freeze(Timestamp::now());
         Outcome::Frozen { commit: commit.to_string(), freeze, since }
     }
 
@@ -365,13 +256,13 @@ impl Attempt<'_> {
             claimed_user: claimed_user.clone(),
         };
         self.context.emit(self.owner, &message);
-        self.state.window_override = Some(WindowOverride { commit, window, who, claimed_user, when });
+        self.state.commit.override_window(WindowOverride { commit, window, who, claimed_user, when });
     }
 
     /// Whether exactly these contents are applied.
     pub(super) fn is_applied(&self, desired: &DesiredState) -> bool {
         let before = self.sync.status.as_ref().and_then(|status| status.applied_tree_id.clone());
-        let applied = match self.state.applied {
+        let applied = match self.state.applied.last() {
             Some((_, tree)) => tree.map(|tree| tree.to_string()),
             None => before,
         };

@@ -3,7 +3,7 @@
 //!
 //! Invariant: no value of a Secret is shown, not even in `Debug`.
 //!
-//! Not here: reading the sources (`observe`), the files with values (`manifest`), and the objects that depend on values
+//! Not here: reading the sources (`sources`), the files with values (`manifest`), and the objects that depend on values
 //! of Secrets (`chart_secrets`).
 
 use std::fmt;

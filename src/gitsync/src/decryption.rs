@@ -126,7 +126,7 @@ impl Attempt<'_> {
         which: Which,
         was: Option<Verified>,
     ) -> Result<Result<Verified, Vec<Problem>>, mainstay_git::Error> {
-        let Some(keys) = self.state.decryption.keys().cloned() else { return Ok(Ok(Verified::default())) };
+        let Some(keys) = self.state.inputs.keys().cloned() else { return Ok(Ok(Verified::default())) };
         let id = Some(keys.id());
         if let Some(was) = was.filter(|was| was.keys == id) {
             return Ok(Ok(was));
@@ -174,7 +174,7 @@ impl Attempt<'_> {
         decoded: &mut Decoded,
     ) -> Result<(), mainstay_git::Error> {
         if limits.decryption.keys().is_none() {
-            self.state.encrypted = Vec::new();
+            self.state.compiled.set_encrypted(Vec::new());
             return Ok(());
         }
         // Objects with problems are not decrypted.
@@ -182,8 +182,8 @@ impl Attempt<'_> {
             let (objects, files) = (std::mem::take(&mut decoded.objects), std::mem::take(&mut decoded.sealed));
             let limits = limits.clone();
             let found = snapshot.blocking(move |_| mainstay_manifest::decrypted(objects, &files, &limits)).await?;
-            (decoded.objects, decoded.problems, self.state.encrypted) =
-                (found.objects, found.problems, found.encrypted);
+            (decoded.objects, decoded.problems) = (found.objects, found.problems);
+            self.state.compiled.set_encrypted(found.encrypted);
         }
         Ok(())
     }

@@ -14,7 +14,7 @@ use jiff::Timestamp;
 use super::finalize::{End, has_finalizer};
 use super::outcome::Outcome;
 use super::reconcile::{Next, Task};
-use super::terminating::{self, TerminatingObjects};
+use super::terminating;
 use super::whereabouts::{Place, as_known_in, has_objects};
 use mainstay_api::GitSync;
 use mainstay_api::conditions::Reason;
@@ -24,7 +24,7 @@ impl Task {
     /// Releases the objects of a GitSync that is being deleted, then removes its finalizer.
     pub(super) async fn end(&mut self, sync: &GitSync) -> Next {
         self.context.registry.update(&self.owner, |row| row.tried = true);
-        self.context.source.set_remote(&self.consumer, None);
+        self.context.source.set_remote(&self.names.consumer, None);
         let placed = match self.settle_place(sync).await {
             // The cluster is known, so one more request with its last credentials may succeed.
             Err(_) if !matches!(self.place, Place::Nowhere) => Ok(()),
@@ -50,8 +50,9 @@ impl Task {
         match ended {
             Ok(End::Done) => Next::Over,
             Ok(End::Waiting) => {
-                self.outcome = Some(self.awaits_deletions());
-                self.next_look = Instant::now() + self.deletion_wait(sync);
+                self.reported.outcome = Some(self.awaits_deletions());
+                let wait = self.deletion_wait(sync);
+                self.timers.look_at(Instant::now() + wait);
                 self.report(sync).await;
                 Next::Wait
             }
@@ -64,7 +65,9 @@ impl Task {
                     return Next::Over;
                 }
                 self.refuse(&refused, Duration::from_secs(60));
-                self.next_look = left.map_or(self.next_look, |left| self.next_look.min(Instant::now() + left));
+                if let Some(left) = left {
+                    self.timers.look_by(Instant::now() + left);
+                }
                 self.report(sync).await;
                 Next::Wait
             }
@@ -84,11 +87,11 @@ impl Task {
 
     /// Returns the outcome while the objects of a deleted GitSync are being deleted.
     fn awaits_deletions(&self) -> Outcome {
-        if let Some(pending) = &self.state.awaited {
+        if let Some(pending) = &self.state.removal.awaited {
             let message = format!("its objects are kept until it is known what others want: it waits for {pending}");
             return Outcome::Refused { class: Class::NotReady, reason: Reason::Deleting, message };
         }
-        let objects = self.state.terminating.as_ref().map(TerminatingObjects::listed).unwrap_or_default();
+        let objects = self.state.removal.listed().unwrap_or_default();
         let message = terminating::named(&objects).unwrap_or_else(|| "its objects are being deleted".to_owned());
         Outcome::Refused { class: Class::NotReady, reason: Reason::Deleting, message }
     }

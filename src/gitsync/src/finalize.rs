@@ -155,11 +155,11 @@ impl Attempt<'_> {
 
     /// Deletes or releases the objects in the inventory, then deletes the inventory.
     async fn let_go_of(&mut self, objects: Objects, terminating: Terminating) -> Result<End, Refused> {
-        self.state.awaited = None;
+        self.state.removal.awaited = None;
         let inventory = self.inventory().unwrap_or_default();
         let annotations = self.sync.metadata.annotations.clone().unwrap_or_default();
         let wants_deletion = objects == Objects::Delete && !definition_is_going(&self.context.home).await?;
-        let deletes = wants_deletion && !self.state.rebuilt;
+        let deletes = wants_deletion && !self.state.inventory.is_rebuilt();
         if wants_deletion && !deletes {
             tracing::warn!(
                 sync = self.owner.resource().as_str(),
@@ -198,7 +198,7 @@ impl Attempt<'_> {
             return Ok(End::Waiting);
         }
         self.release_all(staying).await?;
-        inventory::delete(&self.context.writer, &self.inventory_owner(), &self.state.written).await?;
+        inventory::delete(&self.context.writer, &self.inventory_owner(), &self.state.inventory).await?;
         self.context.writer.forget_owner(self.owner);
         Ok(End::Done)
     }
@@ -218,7 +218,7 @@ impl Attempt<'_> {
         }
         let awaited = untried.or(wants_more);
         let is_waiting = awaited.is_some();
-        self.state.awaited = awaited.filter(|_| self.context.is_shared()).map(Box::new);
+        self.state.removal.awaited = awaited.filter(|_| self.context.is_shared()).map(Box::new);
         Ok(is_waiting)
     }
 
@@ -233,7 +233,7 @@ impl Attempt<'_> {
         let objects = self.inventory().map_or(0, |inventory| inventory.0.len());
         let sync = self.owner.resource().as_str();
         tracing::warn!(sync, objects, "{account} does not exist: the objects stay as they are, with Mainstay's label");
-        inventory::delete(&self.context.writer, &self.inventory_owner(), &self.state.written).await?;
+        inventory::delete(&self.context.writer, &self.inventory_owner(), &self.state.inventory).await?;
         self.context.writer.forget_owner(self.owner);
         Ok(End::Done)
     }
@@ -265,7 +265,7 @@ impl Attempt<'_> {
             })
             .await;
         let end = if terminating.is_empty() { End::Done } else { End::Waiting };
-        self.state.terminating.get_or_insert_default().replace(terminating);
+        self.state.removal.set_terminating(terminating);
         self.emit_stuck();
         if let Some((key, error)) = failed {
             return Err(refused(&key, "deleted", &error));

@@ -36,9 +36,9 @@ impl Attempt<'_> {
         let acting = self.acting()?;
         let status = self.sync.status.as_ref();
         let before = || status.map(|status| given_up(&status.held)).unwrap_or_default();
-        let mut given = self.state.handovers.given.take().unwrap_or_else(before);
+        let mut given = self.state.removal.handovers.given.take().unwrap_or_else(before);
         let Some(inventory) = self.inventory().filter(|_| !given.is_empty()) else {
-            self.state.handovers.given = Some(given);
+            self.state.removal.handovers.given = Some(given);
             return Ok(());
         };
         let wanted: HashSet<&Key> = desired.objects.iter().map(|one| &one.key).collect();
@@ -51,18 +51,18 @@ impl Attempt<'_> {
         for key in given.iter().filter(|key| !ours.contains(*key)) {
             self.context.writer.remove(self.owner, key);
         }
-        self.state.handovers.given = Some(ours);
+        self.state.removal.handovers.given = Some(ours);
         Ok(())
     }
 
     /// Returns the desired objects that this GitSync has given up for GitSyncs of other agents: those that the written
     /// status may still show, and the others.
     pub(super) fn wanted_again(&self, desired: &[Arc<Desired>]) -> (HashSet<Key>, HashSet<Key>) {
-        let Some(given) = self.state.handovers.given.as_ref().filter(|given| !given.is_empty()) else {
+        let Some(given) = self.state.removal.handovers.given.as_ref().filter(|given| !given.is_empty()) else {
             return (HashSet::new(), HashSet::new());
         };
         let of_status = || self.sync.status.as_ref().map(|status| given_up(&status.held)).unwrap_or_default();
-        let shown = self.state.handovers.offered.clone().unwrap_or_else(of_status);
+        let shown = self.state.removal.handovers.offered.clone().unwrap_or_else(of_status);
         let again = desired.iter().map(|one| &one.key).filter(|key| given.contains(*key)).cloned();
         again.partition(|key| shown.contains(key))
     }
@@ -107,7 +107,7 @@ impl Attempt<'_> {
     /// Returns the pending handovers for `status.held`, to GitSyncs of other agents and to those that cannot read the
     /// commit.
     pub(super) fn pending_handovers(&mut self, plan: &Plan) -> Vec<String> {
-        let (keys, Handovers { given, failed, .. }) = (&plan.leaving.handed_over, &mut *self.state.handovers);
+        let (keys, Handovers { given, failed, .. }) = (&plan.leaving.handed_over, &mut *self.state.removal.handovers);
         let handovers = self.context.registry.with(self.owner, |view| pending(view, keys, failed));
         // The status shows no more, so no more are taken over in one step.
         let shown = handovers.iter().take(SHOWN).filter(|handover| handover.order != Order::CannotRead);

@@ -20,7 +20,7 @@ const SUBJECT: usize = 72;
 impl Attempt<'_> {
     /// Adds an applied commit to the history. If the earlier history cannot be read, the commit is not added.
     pub(super) async fn remember(&mut self, desired: &DesiredState, tally: &Tally, duration: Duration) {
-        let earlier = match self.state.history.take() {
+        let earlier = match self.state.applied.take_history() {
             Some(known) => known,
             None => match self.stored_history().await {
                 Ok(stored) => stored,
@@ -36,7 +36,7 @@ impl Attempt<'_> {
             subject: desired.header.subject.chars().take(SUBJECT).collect(),
             author: desired.header.author.clone(),
             authored_at: desired.header.authored.map(Time),
-            reference: self.state.found_at.clone(),
+            reference: self.state.branch.reference().map(str::to_owned),
             when: Time(Timestamp::now()),
             duration_ms: i64::try_from(duration.as_millis()).unwrap_or(i64::MAX),
             created: count(tally.created),
@@ -45,8 +45,7 @@ impl Attempt<'_> {
             pruned: count(tally.pruned),
             objects: bounded(tally.first()),
         };
-        self.state.history = Some(std::iter::once(applied).chain(earlier).take(HISTORY).collect());
-        self.state.owes_history = true;
+        self.state.applied.remember(applied, earlier);
     }
 
     /// Reads the history in the status, which the cached object does not contain.

@@ -16,6 +16,7 @@ use serde_json::{Value, json};
 use super::attempt::Attempt;
 use super::outcome::Refused;
 use super::registry::Elsewhere;
+use super::written_inventory::WrittenInventory;
 use mainstay_api::conditions::Reason;
 use mainstay_api::names::{
     AGENT_MANAGER, GIT_SYNC_UID, HOME_CLUSTER, INVENTORY_KEY, INVENTORY_LABEL, PLACES_KEY, SYNC_LABEL,
@@ -85,13 +86,13 @@ impl Attempt<'_> {
         };
         let inventory = match found {
             Found::Whole(inventory, written) => {
-                self.state.written = written;
+                self.state.inventory.read(written);
                 inventory
             }
             Found::Foreign(home) => return Err(self.foreign(&home)),
             Found::Missing if !applied_before => Inventory::default(),
             Found::Missing | Found::Damaged => {
-                self.state.rebuilt = true;
+                self.state.inventory.rebuild();
                 labelled(cluster, self.label, self.context.rights.requires_account && !self.context.is_elsewhere())
                     .await?
             }
@@ -190,11 +191,11 @@ impl Attempt<'_> {
             Some(inventory) => acting.still_labelled(self.label, &inventory, &taken).await,
             None => HashSet::new(),
         };
-        self.state.still_labelled = !ours.is_empty();
+        self.state.removal.is_still_labelled = !ours.is_empty();
         for key in taken {
             if ours.contains(&key) { left.push(key) } else { self.context.writer.remove(self.owner, &key) }
         }
-        let given = self.state.handovers.given.as_ref();
+        let given = self.state.removal.handovers.given.as_ref();
         let given_up: Vec<Key> = self.context.registry.with(self.owner, |view| {
             // An object that was not offered to another agent yet may return without an apply.
             let is_offered = |key: &&Key| given.is_some_and(|given| given.contains(*key));
@@ -214,14 +215,14 @@ impl Attempt<'_> {
 
     /// Returns the source locations of a shard's objects; `None` if the commit is unknown or there is no memory.
     fn places(&self, shard: &Shard) -> Option<Vec<u8>> {
-        let desired = self.state.desired.as_ref()?;
+        let desired = self.state.compiled.desired()?;
         let of: HashMap<&Key, &Place> = desired.objects.iter().map(|one| (&one.key, &one.object.place)).collect();
         Places::encode(&desired.commit.to_string(), shard.keys.iter().map(|key| (key, of.get(key).copied())))
     }
 
     /// Returns a digest of the source files of each shard's objects; empty if the commit is unknown.
     fn files(&self, shards: &[Shard]) -> BTreeMap<usize, Digest> {
-        let Some(desired) = &self.state.desired else { return BTreeMap::new() };
+        let Some(desired) = self.state.compiled.desired() else { return BTreeMap::new() };
         let of: HashMap<&Key, &str> = desired.objects.iter().map(|one| (&one.key, &*one.object.place.file)).collect();
         let digest = |shard: &Shard| {
             let files = shard.keys.iter().map(|key| of.get(key).copied().unwrap_or_default());
@@ -233,18 +234,18 @@ impl Attempt<'_> {
     /// Whether objects of a shard have moved to other files since it was written. For shards that an earlier agent
     /// wrote, a new commit counts as a move.
     fn has_moved(&self, index: usize, files: Digest) -> bool {
-        if let Some(written) = self.state.files.get(&index) {
-            return *written != files;
+        if let Some(written) = self.state.inventory.files(index) {
+            return written != files;
         }
         let applied = self.sync.status.as_ref().and_then(|status| status.applied_commit.as_deref());
-        self.state.desired.as_ref().is_some_and(|desired| Some(&*desired.commit.to_string()) != applied)
+        self.state.compiled.desired().is_some_and(|desired| Some(&*desired.commit.to_string()) != applied)
     }
 
     /// Writes the ConfigMaps of the inventory that differ from their last written state, or whose objects moved to
     /// other files. Document and line are also stored, but a change of these alone causes no write.
     pub(super) async fn save_inventory(&mut self) -> Result<(), Refused> {
         let Some(inventory) = self.context.writer.store().save(self.owner) else { return Ok(()) };
-        let nothing = inventory.0.is_empty() && self.state.written.is_empty();
+        let nothing = inventory.0.is_empty() && self.state.inventory.is_empty();
         let shards = if nothing { Vec::new() } else { inventory.encode() };
         let (managed, taken) = (self.managed(&inventory), taken(&inventory));
         // If this reference were held during the write, the next change would copy the inventory.
@@ -254,9 +255,9 @@ impl Attempt<'_> {
         for shard in shards {
             let digest = Digest::of(&shard.content);
             let files = files.get(&shard.index).copied();
-            let is_written = self.state.written.get(&shard.index) == Some(&digest);
+            let is_written = self.state.inventory.has(shard.index, digest);
             if is_written && files.is_none_or(|files| !self.has_moved(shard.index, files)) {
-                self.state.files.extend(files.map(|files| (shard.index, files)));
+                self.state.inventory.set(shard.index, digest, files);
                 continue;
             }
             let (owner, cluster) = (self.inventory_owner(), self.context.writer.cluster());
@@ -273,8 +274,7 @@ impl Attempt<'_> {
             if saved.is_err() {
                 break;
             }
-            self.state.written.insert(shard.index, digest);
-            self.state.files.extend(files.map(|files| (shard.index, files)));
+            self.state.inventory.set(shard.index, digest, files);
         }
         self.publish_managed(managed);
         if let Err(error) = saved {
@@ -478,13 +478,12 @@ pub(super) fn content(map: &Value, field: &str) -> Option<Vec<u8>> {
 pub(super) async fn delete(
     writer: &Writer,
     owner: &InventoryOwner<'_>,
-    written: &BTreeMap<usize, Digest>,
+    written: &WrittenInventory,
 ) -> Result<(), Error> {
     let judge = |meta: &ObjectMeta| {
         if matches!(owner.judge(meta), Whose::Ours) { Ok(()) } else { Err(()) }
     };
-    let last = written.keys().last().copied().unwrap_or(0);
-    for index in 0..=last {
+    for index in 0..=written.last() {
         let key = config_maps().key(Some(owner.namespace), &owner.config_map(index));
         writer.delete_as_found(&config_maps(), &key, None, judge).await?;
     }

@@ -1,7 +1,8 @@
 //! The controllers of GitSyncs and Receivers: a GitSync applies a directory of a Git branch to a cluster.
 //!
-//! Each GitSync has one task ([`reconcile`]). It makes attempts ([`attempt`]) when they are due ([`schedule`]). An
-//! attempt has four steps:
+//! Each GitSync has one task ([`reconcile`]). It makes attempts ([`attempt`]) when they are due ([`schedule`]). Between
+//! attempts, it keeps the state of its objects ([`attempt`]), the GitSync as last read ([`seen_sync`], [`sources`]), its
+//! reports ([`reported`]) and its times ([`timers`]). An attempt has four steps:
 //!
 //! - **observe**: looks up the reference, and reads the commit and the live objects. [`resolve`] validates the GitSync,
 //!   [`decryption`] decrypts SOPS files, and [`substitution`] inserts the [`values`] of variables. [`placement`] gives
@@ -47,15 +48,19 @@
 
 mod abroad;
 mod account;
+mod applied_commits;
 #[expect(clippy::disallowed_methods, reason = "an attempt has a time")]
 mod attempt;
+mod branch_reading;
 mod chart_secrets;
 mod chart_values;
 mod charts;
 #[expect(clippy::disallowed_methods, reason = "who waits for a connection has what came of it meanwhile")]
 mod clusters;
+mod commit_state;
 #[expect(clippy::disallowed_methods, reason = "spans begin and end now")]
 mod commit_trace;
+mod compiled;
 mod conditions;
 mod contents;
 mod contest_watch;
@@ -73,11 +78,16 @@ mod failures;
 mod finalize;
 mod former_owners;
 mod handovers;
+mod health_report;
 #[expect(clippy::disallowed_methods, reason = "an entry of the history has a time")]
 mod history;
+mod inputs;
 mod inventory;
+mod inventory_save;
 mod kustomizations;
 mod listing;
+#[expect(clippy::disallowed_methods, reason = "whether a live object is paused depends on the time")]
+mod live_objects;
 mod memory_wait;
 mod no_memory;
 #[expect(clippy::disallowed_methods, reason = "what is read has a time")]
@@ -99,14 +109,18 @@ mod previewed;
 pub mod prune;
 #[expect(clippy::disallowed_methods, reason = "since when something cannot be read is written down")]
 mod readable;
+mod reading;
 mod ready_expr;
 pub mod receiver;
 #[expect(clippy::disallowed_methods, reason = "it waits for whatever comes first")]
 mod reconcile;
 pub mod registry;
+mod remote;
+mod removal;
 mod rendering;
 #[expect(clippy::disallowed_methods, reason = "a report has a time")]
 mod report;
+mod reported;
 pub mod repository;
 mod requested;
 #[expect(clippy::disallowed_methods, reason = "what is being deleted is looked at again at a time")]
@@ -119,19 +133,26 @@ mod run;
 mod running;
 #[expect(clippy::disallowed_methods, reason = "the next attempt has a time")]
 mod schedule;
+mod seen_sync;
 mod shared_plan;
+mod sources;
 pub mod status;
 #[expect(clippy::disallowed_methods, reason = "a status waits until a time")]
 mod status_turn;
 mod step;
 mod substitution;
+mod sync_names;
 mod tally;
 mod terminating;
+mod timers;
+mod unfinished;
 mod unread;
 mod urgency;
 mod values;
 mod whereabouts;
 pub mod windows;
+mod written_inventory;
+mod written_status;
 
 pub use abroad::{Abroad, Unreached, other_cluster};
 pub use clusters::Begun;

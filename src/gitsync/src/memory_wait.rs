@@ -2,8 +2,6 @@
 //!
 //! Not here: the amount of memory, and the order in which GitSyncs get it (`managed::memory_budget`).
 
-use std::sync::Arc;
-
 use jiff::Timestamp;
 
 use super::attempt::Attempt;
@@ -17,8 +15,7 @@ impl Attempt<'_> {
     /// Registers that a commit's objects wait for memory. Older GitSyncs come first.
     pub(super) fn wait_for_memory(&self, bytes: usize, problem: &str) -> String {
         let since = self.sync.metadata.creation_timestamp.as_ref().map_or(Timestamp::MIN, |time| time.0);
-        let room = Arc::clone(&self.state.room);
-        let waiting = Waiting { since, part: Part::Reading, bytes, room };
+        let waiting = Waiting { since, part: Part::Reading, bytes, room: self.state.reading.room() };
         let needed = memory_limit(self.context.writer.wait_for_memory(self.owner, waiting));
         format!("{problem}; set limits.memory of the agent's Deployment to at least {}Mi", needed.div_ceil(1 << 20))
     }
@@ -26,7 +23,7 @@ impl Attempt<'_> {
     /// Returns the earlier error of a commit that did not fit into memory, as long as there is still not enough. Sends
     /// no request.
     pub(super) fn still_without_memory(&self, is_same: impl Fn(&NoMemory) -> bool) -> Option<Refused> {
-        let known = self.state.no_memory.as_ref().filter(|known| is_same(known))?;
+        let known = self.state.reading.no_memory().filter(|known| is_same(known))?;
         let may_fit = self.context.writer.may_keep_in_memory(self.owner, Part::Reading, known.bytes);
         (!may_fit).then(|| known.refused())
     }

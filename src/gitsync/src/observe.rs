@@ -1,172 +1,44 @@
-//! Reads the inputs of an attempt: the remote of the GitSync, the commit of its reference, the desired objects, and the
-//! live objects.
+//! Reads the inputs of an attempt: the commit of the followed reference, its desired objects, and the live objects.
 //!
 //! Invariant: an object that is not known to exist is not read. It is applied as new; the server rejects that apply if
 //! the object exists.
-//! Invariant: the other unknown objects cost one metadata LIST per kind. With a ServiceAccount, which may have
-//! permissions in some namespaces only, they cost one LIST per kind and namespace. Few objects of a kind are listed by
-//! name. There is never a GET per object.
 //!
-//! Not here: the inventory (`inventory`).
+//! Not here: the remote (`remote`), the lists of live objects (`live_objects`), and the inventory (`inventory`).
 
 use std::collections::btree_map::Entry as Slot;
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use futures::{StreamExt, stream};
-use jiff::Timestamp;
-
 use super::attempt::Attempt;
-use super::chart_values::{self, ChartValues};
+use super::branch_reading::FetchedCommit;
 use super::contents::Contents;
 use super::contested::Keeper;
 use super::former_owners;
+use super::live_objects::{Seen, live};
 use super::no_memory::{NoMemory, Request};
-use super::outcome::{Refused, is_usable};
+use super::outcome::Refused;
 use super::placement::{self, Placing, Served};
 use super::plan::{self, DesiredState, Live, Observed};
 use super::prune;
-use super::reconcile::Task;
 use super::resolve::{Directory, ResolvedSync, SyncRequest};
 use super::step::Step;
-use super::terminating::TerminatingObjects;
-use super::values::Values;
 use mainstay_api::conditions::Reason;
 use mainstay_api::names;
-use mainstay_api::{GitRepository, GitSync};
-use mainstay_cluster::secrets::{Known, Purpose, RepositoryData, SecretData};
-use mainstay_cluster::{Cluster, Error, Kind, Selection};
 use mainstay_engine::managed::inventory::Inventory;
 use mainstay_engine::managed::{Desired, Part};
 use mainstay_engine::notification::Message;
 use mainstay_git::{
-    Alone, Ancestry, BaseDir, Commit, Credentials, Entry, MissingDirectory, Reference, Remote, RemoteUrl, ResolvedRef,
-    SkippedTrees, Snapshot, TreeId, Verification,
+    Alone, Ancestry, BaseDir, Commit, Entry, MissingDirectory, Reference, Remote, ResolvedRef, SkippedTrees, Snapshot,
+    TreeId,
 };
 use mainstay_manifest::Problem;
-use mainstay_object::egress::Egress;
 use mainstay_object::failure::{Class, chain};
 use mainstay_object::{Key, Object, Owner};
 
-/// Maximum number of concurrent lists.
-const AT_ONCE: usize = 8;
-/// Maximum number of objects of a kind that are listed by name.
-const NAMED: usize = 4;
 /// Maximum number of problems in one message.
 const SHOWN_PROBLEMS: usize = 20;
-
-/// The live objects that were found.
-type Seen = HashMap<Key, Live>;
-/// Objects that the server refused to show, with the error.
-type Unseen = Vec<(HashSet<Key>, Error)>;
-
-impl Task {
-    /// Returns the remote of the GitRepository, and whether the keys for its signatures are known. Watches only the
-    /// Secrets that the GitRepository references.
-    pub(super) async fn remote(
-        &mut self,
-        sync: &GitSync,
-        repository: Option<&GitRepository>,
-    ) -> Result<(Remote, Result<(), Refused>), Refused> {
-        if let Some(artifact) = self.artifact(sync) {
-            let url = artifact.ok().flatten().ok_or_else(|| self.without_repository(sync))?;
-            return Ok((Remote::new(url, Credentials::Anonymous), Ok(())));
-        }
-        let repository = repository.ok_or_else(|| self.without_repository(sync))?;
-        let namespace = sync.metadata.namespace.as_deref().unwrap_or_default();
-        let known = self.secrets.of(&self.context.secrets, namespace, &repository.spec, Purpose::Repository).await;
-        remote_of(repository, &known, self.context.source.egress(namespace))
-    }
-
-    /// Returns the artifact that the GitSync follows, or why the OCIRepositories are unknown; `None` if the GitSync
-    /// follows a GitRepository.
-    pub(super) fn artifact(&self, sync: &GitSync) -> Option<Result<Option<RemoteUrl>, &'static str>> {
-        let namespace = sync.metadata.namespace.as_deref().unwrap_or_default();
-        let source = sync.spec.source_ref.as_ref()?;
-        Some(self.context.repositories.artifact(namespace, source))
-    }
-
-    /// Looks up the artifact that a GitSync follows, in addition to the interval of its OCIRepository or HelmChart.
-    pub(super) async fn look_up_artifact(&self, sync: &GitSync) {
-        if let Some(Ok(Some(url))) = self.artifact(sync) {
-            self.context.source.look_up_artifact(&Remote::new(url, Credentials::Anonymous)).await;
-        }
-    }
-
-    /// Reads the values of variables and of the chart. Watches only the sources that the GitSync names.
-    pub(super) async fn values(&mut self, sync: &GitSync) -> Result<(), Refused> {
-        let namespace = sync.metadata.namespace.as_deref().unwrap_or_default();
-        let known = self.values.of(&self.context.secrets, namespace, &sync.spec.substitute_from).await;
-        let values = Values::of(&sync.spec, &known);
-        let sources = chart_values::sources(&sync.spec);
-        let known = self.chart_values.of(&self.context.secrets, namespace, &sources).await;
-        let of_chart = ChartValues::of(&sync.spec, &known, &self.context.limits);
-        self.state.lacks_values = values.is_err() || of_chart.is_err();
-        (self.state.values, self.state.chart_values) = (values?.map(Arc::new), of_chart?.map(Arc::new));
-        Ok(())
-    }
-
-    /// Reads the decryption keys. Watches only the Secret that the GitSync names.
-    pub(super) async fn keys(&mut self, sync: &GitSync) -> Result<(), Refused> {
-        let decryption = self.decryption.of(&self.context.secrets, sync).await;
-        self.state.lacks_keys = decryption.is_err();
-        self.state.decryption = decryption.as_ref().cloned().unwrap_or_default();
-        decryption.map(|_| ())
-    }
-
-    fn without_repository(&self, sync: &GitSync) -> Refused {
-        let (repositories, (kind, name)) = (&self.context.repositories, sync.spec.source());
-        let namespace = sync.metadata.namespace.as_deref().unwrap_or_default();
-        let (problem, is_listed) = match self.artifact(sync) {
-            Some(artifact) => (artifact.err().map(str::to_owned), false),
-            None => (repositories.problem(namespace, name), repositories.unknown().is_none()),
-        };
-        let (reason, message) = match problem {
-            Some(why) if is_listed => (Reason::SpecInvalid, format!("{kind} {name} cannot be read; correct it: {why}")),
-            Some(why) => (Reason::ClusterUnavailable, format!("{kind} {name} cannot be read: {why}")),
-            None => (Reason::SourceNotFound, format!("{kind} {name} does not exist in this namespace")),
-        };
-        Refused { class: Class::NotReady, reason, message, retry_after: None }
-    }
-}
-
-/// Returns the remote of a repository with the known Secrets, and whether the keys for its signatures are known.
-pub(super) fn remote_of(
-    repository: &GitRepository,
-    known: &RepositoryData,
-    egress: Egress,
-) -> Result<(Remote, Result<(), Refused>), Refused> {
-    let spec = &repository.spec;
-    // Errors that no Secret can fix are reported first.
-    let url = RemoteUrl::parse(&spec.url)?;
-    mainstay_git::supported(&url, spec)?;
-    if let (Some(auth), Some(known)) = (&spec.auth, &known.auth) {
-        is_usable(&auth.secret_name, "credentials", known)?;
-    }
-    let access = mainstay_git::access(spec.auth.as_ref(), known.auth.as_ref().and_then(Known::data))?;
-    let namespace = repository.metadata.namespace.as_deref().unwrap_or_default();
-    let access = access.with_identity(spec, namespace, &url)?;
-    let mut access = access.with_pins(repository, &url);
-    if let (Some(proxy), Some(known)) = (&spec.proxy_secret_ref, &known.proxy) {
-        is_usable(&proxy.name, "proxy", known)?;
-        access = access.through_proxy(known.data().unwrap_or(&SecretData::new()))?;
-    }
-    let mainstay_git::Access { credentials, connection } = access;
-    let connection = connection.within(egress);
-    let mut remote =
-        Remote { url, credentials, connection, verification: None, submodules: spec.submodules, lfs: spec.lfs };
-    let verification = match (&spec.verify, &known.verify) {
-        (Some(verify), Some(known)) => {
-            is_usable(&verify.secret_ref.name, "public keys for signature verification", known)
-                .and_then(|()| Ok(Verification::new(Some(verify), known.data())?))
-        }
-        _ => Ok(None),
-    };
-    let trusted = verification.map(|verification| remote.verification = verification);
-    Ok((remote, trusted))
-}
 
 impl Attempt<'_> {
     /// Returns the commit of the reference, with a verified signature if one is required.
@@ -176,19 +48,17 @@ impl Attempt<'_> {
         remote: &Remote,
         max_age: Duration,
     ) -> Result<ResolvedRef, Refused> {
-        if self.state.seen.is_none() {
+        if self.state.branch.commit().is_none() {
             let seen = self.sync.status.as_ref().and_then(|status| status.attempted_commit.as_deref()?.parse().ok());
             if let Some(commit) = seen {
                 self.source().hint(remote, &resolved.reference, commit);
             }
         }
         let found = self.source().lookup(remote, &resolved.reference, max_age).await?;
-        self.state.found_at = found.full_name().map(str::to_owned);
-        if self.state.seen.is_none_or(|(commit, _)| commit != found.commit) {
-            self.state.seen = Some((found.commit, Instant::now()));
+        if self.state.branch.see(&found, Instant::now()) {
             let message = Message::CommitSeen { subject: self.owner.clone(), commit: found.commit.to_string() };
             self.context.emit(self.owner, &message);
-            self.state.failed.clear();
+            self.state.unfinished.failed.clear();
         }
         self.source().verify(remote, &found).await?;
         Ok(found)
@@ -203,16 +73,7 @@ impl Attempt<'_> {
         request: &SyncRequest,
     ) -> Result<DesiredState, Refused> {
         let (generation, base_dir) = (request.generation, &resolved.directory.base_dir);
-        let known = self.state.desired.as_ref().filter(|w| w.generation == generation && w.tree.is_some());
-        let is_same = |w: &&DesiredState| {
-            let is_same_remote = w.submodules.0 == remote.submodules && w.lfs == remote.lfs;
-            w.commit == found.commit
-                && is_same_remote
-                && w.capabilities == request.capabilities
-                && w.values == request.values
-                && w.keys == request.keys
-        };
-        if let Some(desired) = known.filter(is_same) {
+        if let Some(desired) = self.state.compiled.of_request(request) {
             return Ok(desired.clone());
         }
         if let Some(refused) = self.is_without_memory(found.commit, request) {
@@ -229,11 +90,7 @@ impl Attempt<'_> {
         };
         let tree = contents(self.read_outside(&snapshot).await?, request.capabilities);
         let submodules = (remote.submodules, snapshot.submodules_below(base_dir));
-        let is_same = |w: &&mut DesiredState| {
-            let is_same_remote = w.submodules == submodules && w.lfs == remote.lfs && w.generation == generation;
-            w.tree == tree && is_same_remote && w.keys == request.keys
-        };
-        if let Some(desired) = self.state.desired.as_mut().filter(is_same) {
+        if let Some(desired) = self.state.compiled.of_contents(request, tree, &submodules) {
             (desired.commit, desired.header) = (found.commit, Arc::clone(&snapshot.header));
             return Ok(desired.clone());
         }
@@ -249,11 +106,11 @@ impl Attempt<'_> {
         };
         // Only now, after rendering, are the files known that kustomizations and charts read.
         let capabilities = self.asked_capabilities().await?;
-        let tree = contents(self.state.kustomizations.outside(), capabilities);
+        let tree = contents(self.state.compiled.kustomizations.outside(), capabilities);
         let (commit, lfs, values, keys) = (found.commit, remote.lfs, request.values, request.keys);
         let desired =
             DesiredState { commit, header, tree, submodules, lfs, generation, capabilities, values, keys, objects };
-        Ok(self.state.desired.insert(desired).clone())
+        Ok(self.state.compiled.keep(desired).clone())
     }
 
     /// Returns the directory of the GitSync; `None` if it is missing and all objects may be deleted.
@@ -276,16 +133,14 @@ impl Attempt<'_> {
     /// Emits a message if a branch moved to a commit that does not descend from its previous one, as far as the mirror
     /// has the history.
     async fn emit_rewritten(&mut self, remote: &Remote, snapshot: &Snapshot, found: &ResolvedRef) {
-        let name = found.full_name().unwrap_or_default().to_owned();
-        let status = self.sync.status.as_ref();
-        let earlier = status.and_then(|s| {
-            Some((s.attempted_commit.as_deref()?.parse().ok()?, s.attempted_reference.clone()?, remote.url.clone()))
+        let earlier = self.sync.status.as_ref().and_then(|status| {
+            let commit = status.attempted_commit.as_deref()?.parse().ok()?;
+            Some(FetchedCommit { commit, reference: status.attempted_reference.clone()?, url: remote.url.clone() })
         });
-        let now = (found.commit, name.clone(), remote.url.clone());
-        let Some((old, old_name, old_url)) = self.state.read.replace(now).or(earlier) else { return };
-        // A branch of the same name in a different repository is a different branch.
-        let is_same = name == old_name && remote.url == old_url;
-        let Some(branch) = name.strip_prefix("refs/heads/").filter(|_| is_same && old != found.commit) else { return };
+        let reference = found.full_name().unwrap_or_default().to_owned();
+        let now = FetchedCommit { commit: found.commit, reference, url: remote.url.clone() };
+        let Some(before) = self.state.branch.fetch(now.clone()).or(earlier) else { return };
+        let (old, Some(branch)) = (before.commit, now.branch_since(&before)) else { return };
         if let Ok(Ok(Ancestry::Other)) = snapshot.blocking(move |snapshot| snapshot.ancestry(old)).await {
             let message = Message::BranchRewritten {
                 subject: self.owner.clone(),
@@ -315,24 +170,23 @@ impl Attempt<'_> {
             }
             is_admitted
         });
-        let (form, decryption) = (self.form(), self.state.decryption.clone());
+        let (form, decryption) = (self.state.inputs.form(), self.state.inputs.decryption());
         let limits = mainstay_manifest::Limits { admit, form, decryption, ..self.context.limits.clone() };
         let decoded = self.read(remote, snapshot, directory, limits).await;
         let Ok(decoded) = decoded else {
             self.context.writer.keep_in_memory(self.owner, Part::Reading, 0);
             return decoded.map(|_| Vec::new());
         };
-        self.state.left_out.clone_from(&decoded.left_out);
+        self.state.compiled.set_left_out(decoded.left_out.as_ref());
         if !decoded.problems.is_empty() {
             self.context.writer.keep_in_memory(self.owner, Part::Reading, 0);
-            self.state.readable = self.readable(&decoded.objects, directory);
+            let readable = self.readable(&decoded.objects, directory);
+            self.state.reading.set_readable(readable);
             return Err(self.refuse_files(&decoded.problems, refused.load(Ordering::Relaxed), (request, commit)));
         }
-        self.state.no_memory = None;
+        self.state.reading.has_memory();
         // The memory was reserved during the read.
-        let as_read =
-            mainstay_manifest::memory(&self.state.with_expressions) + mainstay_manifest::memory(&self.state.encrypted);
-        let bytes = mainstay_manifest::memory(&decoded.objects) + as_read;
+        let bytes = mainstay_manifest::memory(&decoded.objects) + self.state.compiled.bytes_as_read();
         self.context.writer.keep_in_memory(self.owner, Part::Objects, bytes);
         self.context.writer.keep_in_memory(self.owner, Part::Reading, 0);
         let mut served = Served::new();
@@ -351,7 +205,8 @@ impl Attempt<'_> {
         };
         let placed = placement::place(&decoded.objects, &served, &placing);
         placed.map_err(|unplaced| {
-            self.state.readable = self.readable(&decoded.objects, directory);
+            let readable = self.readable(&decoded.objects, directory);
+            self.state.reading.set_readable(readable);
             let refused = refused_for(&unplaced.problems);
             // No event reports that another client created the CRD of a kind, so the attempt is retried.
             let class = if unplaced.lacks_kinds_only { Class::NotReady } else { refused.class };
@@ -364,11 +219,11 @@ impl Attempt<'_> {
         match (problems, bytes) {
             ([only], bytes @ 1..) => {
                 let message = self.wait_for_memory(bytes, &only.to_string());
-                let values = self.state.values_digest();
-                self.state.no_memory.insert(NoMemory { request, commit, values, bytes, message }).refused()
+                let values = self.state.inputs.digest();
+                self.state.reading.lacks_memory(NoMemory { request, commit, values, bytes, message })
             }
             (problems, _) => {
-                self.state.no_memory = None;
+                self.state.reading.has_memory();
                 self.context.writer.end_memory_wait(self.owner);
                 refused_for(problems)
             }
@@ -435,8 +290,8 @@ impl Attempt<'_> {
     /// Restores the commit that the last agent applied, if a new agent cannot use the newest commit.
     pub(super) async fn keep_what_was_applied(&mut self, remote: &Remote, directory: &Directory) {
         let applied = self.sync.status.as_ref().and_then(|status| status.applied_commit.clone());
-        let (None, Some(commit), false) = (self.state.begun, applied, self.state.looked_back) else { return };
-        if self.state.lacks_values || self.state.lacks_keys {
+        let Some(commit) = applied.filter(|_| !self.state.commit.is_enforced()) else { return };
+        if !self.state.inputs.are_known() {
             return;
         }
         // The commit was verified when it was applied. Keys that have expired or were removed since then do not
@@ -450,12 +305,14 @@ impl Attempt<'_> {
         };
         match kept.await {
             Ok(objects) => {
-                self.state.looked_back = true;
+                self.state.commit.restore();
                 self.context.writer.accept(self.owner, &objects, []);
             }
             Err(refused) => {
                 // A temporary failure is retried with the next attempt.
-                self.state.looked_back = refused.class == Class::Invalid;
+                if refused.class == Class::Invalid {
+                    self.state.commit.restore();
+                }
                 tracing::warn!(
                     sync = self.owner.resource().as_str(),
                     why = refused.message,
@@ -471,11 +328,11 @@ impl Attempt<'_> {
         resolved: &ResolvedSync,
         desired: &DesiredState,
     ) -> Result<Observed, Refused> {
-        self.state.failed.forget_old(&desired.objects);
+        self.state.unfinished.failed.forget_old(&desired.objects);
         let mut kept = self.context.writer.store().applied(self.owner);
         let mut inventory = self.inventory().map_or_else(Inventory::default, |inventory| Inventory::clone(&inventory));
         inventory.0.retain(|key, _| self.reaches(key));
-        let mut waiting = self.state.failed.waiting(Instant::now());
+        let mut waiting = self.state.unfinished.failed.waiting(Instant::now());
         let (offered, withdrawn) = self.wanted_again(&desired.objects);
         // An apply of such an object may have failed before it changed the version.
         kept.retain(|key| !withdrawn.contains(key));
@@ -490,7 +347,7 @@ impl Attempt<'_> {
         waiting.extend(unseen);
         let withdrawn = withdrawn.into_iter().chain(self.may_be_offered(&live, &inventory)).collect();
         let offers = self.offers_of_others(&live).await?;
-        let terminating = self.state.terminating.as_ref().map(TerminatingObjects::keys).unwrap_or_default();
+        let terminating = self.state.removal.terminating();
         let contested = self.contested(resolved, &live).await?;
         Ok(Observed { inventory, kept, waiting, live, terminating, contested, offered, withdrawn, offers })
     }
@@ -499,7 +356,8 @@ impl Attempt<'_> {
     /// rejects the apply.
     fn may_be_new(&self, key: &Key, inventory: &Inventory) -> bool {
         let was_answered = inventory.0.get(key).is_some_and(|entry| entry.uid.is_some());
-        let is_free = !was_answered && !self.state.rebuilt && !self.state.failed.needs_read(key);
+        let is_free =
+            !was_answered && !self.state.inventory.is_rebuilt() && !self.state.unfinished.failed.needs_read(key);
         is_free && self.context.writer.desired(key).is_none()
     }
 
@@ -527,7 +385,7 @@ impl Attempt<'_> {
         for (keys, error) in unseen {
             for key in keys {
                 let (class, message, after) = (error.class(), chain(&error), error.retry_after());
-                self.state.failed.add(&key, class, Reason::ApplyFailed, message, after);
+                self.state.unfinished.failed.add(&key, class, Reason::ApplyFailed, message, after);
                 failed.insert(key);
             }
         }
@@ -578,77 +436,6 @@ fn refused_for(problems: &[Problem]) -> Refused {
         lines.push(format!("and {} more", problems.len() - SHOWN_PROBLEMS));
     }
     Refused::invalid(Reason::ManifestInvalid, lines.join("\n"))
-}
-
-/// Reads live objects. Also returns the objects of kinds that may not be listed, with the error. The owner of such an
-/// object is unknown, so it cannot be applied.
-async fn live(cluster: &Cluster, desired: &[&Arc<Desired>], label: &str) -> Result<(Seen, Unseen), Error> {
-    let mut kinds = BTreeMap::new();
-    for object in desired {
-        let kind = &object.kind;
-        // A ServiceAccount may have permissions in some namespaces only.
-        let namespace = cluster.acts_as().and(object.key.namespace.as_ref());
-        let id = (&kind.group, &kind.version, &kind.kind, namespace);
-        kinds.entry(id).or_insert_with(|| (Arc::clone(kind), HashSet::new())).1.insert(object.key.clone());
-    }
-    let lists = stream::iter(kinds.into_values().flat_map(by_name)).map(|(kind, keys)| async move {
-        let found = of_kind(cluster, &kind, &keys, label).await;
-        (keys, found)
-    });
-    let mut lists = lists.buffer_unordered(AT_ONCE);
-    let (mut seen, mut unseen) = (Seen::new(), Unseen::new());
-    while let Some((keys, found)) = lists.next().await {
-        match found {
-            Ok(found) => seen.extend(found),
-            Err(error) if error.is_forbidden() => unseen.push((keys, error)),
-            Err(error) => return Err(error),
-        }
-    }
-    Ok((seen, unseen))
-}
-
-async fn of_kind(
-    cluster: &Cluster,
-    kind: &Arc<Kind>,
-    keys: &HashSet<Key>,
-    label: &str,
-) -> Result<HashMap<Key, Live>, Error> {
-    let mut found = HashMap::new();
-    let mut list = cluster.list_metadata(kind, narrowest(kind, keys));
-    while let Some(meta) = list.next().await {
-        let meta = match meta {
-            Ok(meta) => meta,
-            // The CRD of the kind is in this commit and not applied yet.
-            Err(error) if error.is_not_found() => break,
-            Err(error) => return Err(error),
-        };
-        let key = kind.key(meta.namespace.as_deref(), meta.name.as_deref().unwrap_or_default());
-        if keys.contains(&key) {
-            found.insert(key, Live::of(&meta, label, Timestamp::now()));
-        }
-    }
-    Ok(found)
-}
-
-/// Splits a list of few objects of a kind into one list each: the server finds an object by name without a scan.
-fn by_name((kind, keys): (Arc<Kind>, HashSet<Key>)) -> Vec<(Arc<Kind>, HashSet<Key>)> {
-    if keys.len() > NAMED {
-        return vec![(kind, keys)];
-    }
-    keys.into_iter().map(|key| (Arc::clone(&kind), HashSet::from([key]))).collect()
-}
-
-/// Returns the smallest list that shows all of these objects.
-fn narrowest(kind: &Kind, keys: &HashSet<Key>) -> Selection {
-    let mut namespaces = keys.iter().map(|key| key.namespace.as_deref());
-    let first = namespaces.next().flatten();
-    if let [only] = keys.iter().collect::<Vec<_>>().as_slice() {
-        return Selection::named(only.namespace.as_deref(), &only.name).metadata_only();
-    }
-    match first.filter(|first| kind.namespaced && namespaces.all(|other| other == Some(first))) {
-        Some(namespace) => Selection::default().within(namespace),
-        None => Selection::default(),
-    }
 }
 
 /// Finds the ignore files in the directories above the directory of the GitSync.

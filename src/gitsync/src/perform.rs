@@ -47,16 +47,15 @@ impl Attempt<'_> {
         // is written, too.
         let steps = plan.stages.values().flatten();
         let grew = self.context.writer.store().intend(self.owner, steps.map(|step| &step.desired));
-        let is_unwritten = self.state.written.is_empty() || self.context.writer.store().is_unsaved(self.owner);
+        let is_unwritten = self.state.inventory.is_empty() || self.context.writer.store().is_unsaved(self.owner);
         if grew || (is_unwritten && !plan.stages.is_empty()) {
             self.save_inventory().await?;
         }
         self.give_up_lost(plan);
         // From now on, drift is compared with the new commit: removed objects are not restored any more.
         self.context.writer.accept(self.owner, &desired.objects, plan.leaving.keys());
-        let earlier = self.state.tally.take().filter(|earlier| earlier.0 == desired.commit);
-        let mut tally = earlier.map(|earlier| earlier.1).unwrap_or_default().next_round(plan.unchanged.len());
-        self.state.paused.clear();
+        let mut tally = self.state.commit.take_tally(desired.commit).next_round(plan.unchanged.len());
+        self.state.unfinished.begin_round();
         let steps = plan.stages.values().map(Vec::len).sum();
         self.state.progress.begin(progress::Apply(desired.commit, 0, steps));
         let left = self.apply_stages(resolved, facts, plan, &mut tally).await?;
@@ -64,32 +63,33 @@ impl Attempt<'_> {
         if tally.has_definitions {
             self.context.registry.notify();
         }
-        let failed = &self.state.failed;
-        self.state.replacing.retain(|key| failed.awaits_deletion(key));
-        self.state.failed.add_refused(plan);
+        let failed = &self.state.unfinished.failed;
+        self.state.removal.retain_replaced(|key| failed.awaits_deletion(key));
+        self.state.unfinished.failed.add_refused(plan);
         self.await_break_glass(plan);
-        self.state.failed.forget_settled(plan);
+        self.state.unfinished.failed.forget_settled(plan);
         let left = self.let_leave(&acting, plan, request, &mut tally).await;
         let handed_over = plan.leaving.handed_over.iter().chain(&left.wanted).cloned().collect::<Vec<_>>();
         let awaited = self.hand_over(&acting, handed_over).await;
         self.context.writer.end_idle_watches();
         self.save_inventory().await?;
         let awaits_peers = awaited == Awaited::Peers || plan.awaits_peers();
-        self.state.awaits_others = awaits_peers || plan.awaits_readers() || awaited == Awaited::Tenants;
-        let complete = self.state.failed.is_empty() && plan.leaving.guard.is_none() && left.is_complete;
+        let awaits_others = awaits_peers || plan.awaits_readers() || awaited == Awaited::Tenants;
+        self.state.unfinished.await_others(awaits_others);
+        let complete = self.state.unfinished.failed.is_empty() && plan.leaving.guard.is_none() && left.is_complete;
         if complete && !awaits_peers {
             self.complete(desired, &tally, began).await;
         } else {
-            self.state.tally = Some(Box::new((desired.commit, tally)));
+            self.state.commit.keep_tally(desired.commit, tally);
         }
         self.emit_stuck();
-        let note = self.state.rebuilt.then(|| {
+        let note = self.state.inventory.is_rebuilt().then(|| {
             "the inventory was missing or damaged and was rebuilt from labels; nothing is pruned in this round"
                 .to_owned()
         });
-        let since = self.since(request.commit);
+        let since = self.state.commit.ended(request.commit, Timestamp::now());
         let guard = plan.leaving.guard_text(self.owner, &request.commit.to_string());
-        let failures = self.state.failed.shown(self.context.is_shared());
+        let failures = self.state.unfinished.failed.shown(self.context.is_shared());
         let HeldBack { all: held, safeguarded } = left.held;
         Ok(Outcome::Applied { failures, held, safeguarded, guard, pruning: left.pruning, note, since })
     }
@@ -97,15 +97,8 @@ impl Attempt<'_> {
     /// Returns the time of the lookup that found the commit, or now for a commit that is applied again, whose lookup
     /// was long ago.
     fn began(&self, commit: Commit) -> Instant {
-        let is_again = self.state.applied.is_some_and(|(applied, _)| applied == commit);
-        self.state.seen.filter(|_| !is_again).map_or_else(Instant::now, |(_, at)| at)
-    }
-
-    /// Returns when this GitSync began to apply the commit.
-    fn since(&mut self, commit: Commit) -> Timestamp {
-        let known = self.state.since.filter(|(of, _)| *of == commit);
-        let (_, since) = *self.state.since.insert(known.unwrap_or_else(|| (commit, Timestamp::now())));
-        since
+        let is_again = self.state.applied.commit() == Some(commit);
+        self.state.branch.since().filter(|_| !is_again).unwrap_or_else(Instant::now)
     }
 
     /// Applies the stages of a plan in order. Objects that were planned as new but exist are read and planned again.
@@ -139,7 +132,7 @@ impl Attempt<'_> {
             for desired in self.apply_steps(facts, &steps, known.as_ref(), (&mut left, tally)).await {
                 // The next attempt reads the object: it may be adopted, owned by another GitSync, or paused.
                 let message = "another client has just created it".to_owned();
-                self.state.failed.add(&desired.key, Class::Conflict, Reason::ApplyFailed, message, None);
+                self.state.unfinished.failed.add(&desired.key, Class::Conflict, Reason::ApplyFailed, message, None);
             }
         }
         Ok(left)
@@ -236,7 +229,10 @@ impl Attempt<'_> {
 
     /// Deletes removed objects, if the plan allows it now.
     async fn let_leave(&mut self, acting: &Writer, plan: &Plan, request: &SyncRequest, tally: &mut Tally) -> Left {
-        let may_prune = plan.may_prune(Applies { failed: self.state.failed.has_apply(), rebuilt: self.state.rebuilt });
+        let may_prune = plan.may_prune(Applies {
+            failed: self.state.unfinished.failed.has_apply(),
+            rebuilt: self.state.inventory.is_rebuilt(),
+        });
         let commit = request.commit.to_string();
         let mut held = HeldBack::default();
         for (key, why) in &plan.leaving.held {
@@ -252,12 +248,12 @@ impl Attempt<'_> {
         drop(held.all.splice(at..at, handovers));
         if !may_prune {
             // Deletions are held in this round, so their earlier failures do not count any more.
-            self.state.failed.forget_deletions();
+            self.state.unfinished.failed.forget_deletions();
             let kept = plan.leaving.prune.iter();
             held.all.extend(kept.map(|key| format!("{key}: kept until everything else is applied")));
             return Left { held, pruning: 0, wanted: Vec::new(), is_complete: false };
         }
-        let waiting = self.state.failed.waiting(Instant::now());
+        let waiting = self.state.unfinished.failed.waiting(Instant::now());
         let due = plan.leaving.prune.iter().filter(|key| !waiting.contains(*key)).cloned().collect::<Vec<_>>();
         self.state.progress.begin(progress::Delete(request.commit, due.len()));
         let (pruning, wanted) = self.prune(acting, &due, request, &mut held, tally).await;
@@ -268,9 +264,7 @@ impl Attempt<'_> {
     /// Emits a message for each object whose deletion takes longer than the timeout.
     pub(super) fn emit_stuck(&mut self) {
         let (timeout, now) = (self.sync.spec.timeout.0, Timestamp::now());
-        let left = self.state.terminating.iter_mut();
-        let all = left.chain([&mut self.state.replacing]).flat_map(|objects| objects.take_stuck(timeout, now));
-        for (key, terminating) in all.collect::<Vec<_>>() {
+        for (key, terminating) in self.state.removal.take_stuck(timeout, now) {
             let message = Message::DeletionStuck {
                 subject: self.owner.clone(),
                 object: key.to_string(),
@@ -285,7 +279,7 @@ impl Attempt<'_> {
     fn await_break_glass(&mut self, plan: &Plan) {
         for desired in &plan.paused {
             self.context.writer.insert_paused(self.owner, desired);
-            self.state.paused.insert(desired.key.clone());
+            self.state.unfinished.pause(desired.key.clone());
         }
     }
 
@@ -295,23 +289,23 @@ impl Attempt<'_> {
             Applied::Done(put) => put,
             Applied::Failed(error) => {
                 let (message, after) = (error.cause_at(&desired.object), error.retry_after());
-                self.state.failed.add(key, error.class(), Reason::ApplyFailed, message, after);
+                self.state.unfinished.failed.add(key, error.class(), Reason::ApplyFailed, message, after);
                 return;
             }
             Applied::Immutable(error, why) => {
                 let message =
                     format!("an immutable field differs; {}: {}", why.text(key), error.cause_at(&desired.object));
-                self.state.failed.add(key, Class::Invalid, Reason::Immutable, message, None);
+                self.state.unfinished.failed.add(key, Class::Invalid, Reason::Immutable, message, None);
                 if self.context.writer.has_successor(key) {
-                    self.state.failed.await_deletion(key);
+                    self.state.unfinished.failed.await_deletion(key);
                 }
                 return;
             }
         };
         match put.change {
             Change::Paused => {
-                self.state.failed.remove(key);
-                self.state.paused.insert(key.clone());
+                self.state.unfinished.failed.remove(key);
+                self.state.unfinished.pause(key.clone());
                 return;
             }
             Change::Terminating => {
@@ -322,10 +316,10 @@ impl Attempt<'_> {
                     message =
                         format!("it is being deleted, since {since}, and {waits}; it is recreated once it is gone");
                 }
-                self.state.failed.add(key, Class::NotReady, Reason::ApplyFailed, message, None);
+                self.state.unfinished.failed.add(key, Class::NotReady, Reason::ApplyFailed, message, None);
                 if let Some(awaits) = awaits {
-                    self.state.failed.await_deletion(key);
-                    if self.state.replacing.insert(key.clone(), awaits) {
+                    self.state.unfinished.failed.await_deletion(key);
+                    if self.state.removal.replace(key.clone(), awaits) {
                         tally.add(ObjectChange::Changed, key);
                     }
                 }
@@ -340,7 +334,7 @@ impl Attempt<'_> {
         // Other GitSyncs are woken only if a Namespace or CustomResourceDefinition changed.
         let is_definition = matches!(&*key.kind, "Namespace" | "CustomResourceDefinition");
         tally.has_definitions |= is_definition && put.change != Change::Unchanged;
-        self.state.failed.remove(key);
+        self.state.unfinished.failed.remove(key);
     }
 
     /// Deletes removed objects. Returns the number of pending deletions, and the objects that another GitSync now
@@ -373,7 +367,7 @@ impl Attempt<'_> {
                         tally.add(ObjectChange::Pruned, &key);
                         self.emit_pruned(&key, &inventory, &why);
                     }
-                    self.state.failed.remove(&key);
+                    self.state.unfinished.failed.remove(&key);
                     self.context.writer.remove(self.owner, &key);
                 }
                 Pruned::Terminating { requested, awaits } => {
@@ -381,11 +375,11 @@ impl Attempt<'_> {
                         tally.add(ObjectChange::Pruned, &key);
                         self.emit_pruned(&key, &inventory, &why);
                     }
-                    self.state.failed.remove(&key);
+                    self.state.unfinished.failed.remove(&key);
                     terminating.push((key, awaits));
                 }
                 Pruned::Wanted => {
-                    self.state.failed.remove(&key);
+                    self.state.unfinished.failed.remove(&key);
                     wanted.push(key);
                 }
                 Pruned::Kept(why) => {
@@ -395,12 +389,18 @@ impl Attempt<'_> {
                 }
                 Pruned::Failed(error) => {
                     let after = error.retry_after();
-                    self.state.failed.add(&key, error.class(), Reason::PruneFailed, error.cause_text(), after);
+                    self.state.unfinished.failed.add(
+                        &key,
+                        error.class(),
+                        Reason::PruneFailed,
+                        error.cause_text(),
+                        after,
+                    );
                 }
             })
             .await;
         let pruning = terminating.len();
-        self.state.terminating.get_or_insert_default().replace(terminating);
+        self.state.removal.set_terminating(terminating);
         (pruning, wanted)
     }
 
@@ -416,10 +416,10 @@ impl Attempt<'_> {
 
     async fn complete(&mut self, desired: &DesiredState, tally: &Tally, began: Instant) {
         let commit = desired.commit;
-        let new = self.state.applied.is_none_or(|(applied, _)| applied != commit);
+        let new = self.state.applied.commit() != Some(commit);
         let is_known = self.is_applied(desired);
         let becomes_empty = desired.objects.is_empty() && !is_known;
-        self.state.applied = Some((commit, desired.tree));
+        self.state.applied.complete(commit, desired.tree);
         let said = self.sync.status.as_ref().and_then(|s| s.applied_commit.clone());
         let restarted = said.as_deref() == Some(&commit.to_string()) && tally.affected() == 0;
         if (new && !restarted) || tally.affected() > 0 {
@@ -439,7 +439,7 @@ impl Attempt<'_> {
             self.remember(desired, tally, began.elapsed()).await;
         }
         if becomes_empty {
-            let why = conditions::no_manifests(&self.sync.spec.base_dir, self.state.left_out.as_deref());
+            let why = conditions::no_manifests(&self.sync.spec.base_dir, self.state.compiled.left_out());
             let message = Message::NoManifests { subject: self.owner.clone(), commit: commit.to_string(), why };
             self.context.emit(self.owner, &message);
         }

@@ -40,7 +40,7 @@ impl Task {
     pub(super) async fn settle_place(&mut self, sync: &GitSync) -> Result<(), Refused> {
         let home = Arc::clone(&self.home);
         let plain = plain_http(home.source.allows_local());
-        let Some((of, by)) = self.kubeconfig.of(&home.secrets, sync, plain).await? else {
+        let Some((of, by)) = self.sources.kubeconfig(&home.secrets, sync, plain).await? else {
             return self.go_home(sync).await;
         };
         let mut engine = home.engine(&self.owner, &of, &by, home.addresses(&of.namespace)).await?;

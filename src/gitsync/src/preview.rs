@@ -21,14 +21,15 @@ use super::chart_values::{self, ChartValues};
 use super::contested::would_go;
 use super::context::{Context, git_syncs};
 use super::decryption::DecryptionSecret;
+use super::inputs::{InputValues, Inputs};
 use super::listing::{Listing, listing_in};
-use super::observe::remote_of;
 use super::outcome::Refused;
 use super::placement::label;
 use super::plan::{self, Expect, Live, Observed, Plan, Step, Why};
 use super::previewed::{Fate, Previewed, between, changed};
 use super::prune::{Deletion, Permission, kept};
 use super::registry;
+use super::remote::remote_of;
 use super::resolve::{ResolvedSync, SyncRequest};
 use super::rights::Rights;
 use super::unread;
@@ -148,10 +149,10 @@ impl Preview {
         let owner = Owner::git_sync(&namespace, &name);
         let resolved = ResolvedSync::of(&sync)?;
         let known = ValueSources::read(&cluster, &namespace, &sync.spec.substitute_from).await;
-        let values = Values::of(&sync.spec, &known)?.map(Arc::new);
+        let variables = Values::of(&sync.spec, &known)?;
         let known = ValueSources::read(&cluster, &namespace, &chart_values::sources(&sync.spec)).await;
         let limits = mainstay_manifest::Limits::new(mainstay_git::thread_time);
-        let chart_values = ChartValues::of(&sync.spec, &known, &limits)?.map(Arc::new);
+        let values = InputValues::new(variables, ChartValues::of(&sync.spec, &known, &limits)?);
         let decryption = match &sync.spec.decryption {
             Some(by) => {
                 let name = &by.secret_ref.name;
@@ -192,7 +193,7 @@ impl Preview {
         context.writer.set_replaced_kinds(&owner, resolved.replaced_kinds.clone());
         context.enter(&owner, &namespace, &name);
         let sync = as_known_in(&sync, context.place.as_ref().map(|place| &*place.id)).into_owned();
-        let state = SyncState { values, chart_values, decryption, ..SyncState::default() };
+        let state = SyncState { inputs: Inputs::known(values, decryption), ..SyncState::default() };
         let label = label(&namespace, &name);
         Ok(Self { context, owner, label, sync, resolved, state, applied: Confidential::default() })
     }
@@ -245,8 +246,7 @@ impl Preview {
         let notes = signature.err().map(|error| format!("the agent would refuse this commit: {}", chain(&error)));
         let remote = &remote.without_verification();
         let mut request = resolved.request(found.commit, remote);
-        request.values = attempt.state.values_digest();
-        request.keys = attempt.state.decryption.key_id();
+        attempt.state.inputs.add_to(&mut request);
         request.capabilities = attempt.asked_capabilities().await?;
         let desired = attempt.desired(remote, &found, &resolved, &request).await?;
         Ok(Revision {
@@ -297,9 +297,7 @@ impl Preview {
 
     /// Returns the values of Secrets that variables and charts have, so that they can be hidden.
     pub fn secret_values(&self) -> Vec<String> {
-        let of_variables = self.state.values.as_ref().map(|values| values.secrets()).unwrap_or_default();
-        let of_charts = self.state.chart_values.as_ref().and_then(|values| values.secret.as_ref());
-        of_variables.into_iter().chain(of_charts.into_iter().flat_map(|secret| secret.texts.clone())).collect()
+        self.state.inputs.secret_values()
     }
 
     /// Returns the reasons why the agent does not apply a new commit now, as far as the GitSync shows them.
@@ -322,7 +320,7 @@ impl Preview {
         let mut notes = Vec::new();
         let acting = self.attempt().acting()?;
         self.attempt().load_inventory().await?;
-        if std::mem::take(&mut self.state.rebuilt) {
+        if self.state.inventory.take_rebuilt() {
             notes.push("the inventory is missing or damaged: removed objects are found by their labels".to_owned());
         }
         acting.expect_autoscalers(&self.owner, &revision.objects);

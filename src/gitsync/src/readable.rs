@@ -20,7 +20,7 @@ impl Task {
             return refused;
         }
         let inventory = self.attempt(sync).inventory().unwrap_or_default();
-        let mut unread = self.state.unread.clone().unwrap_or_default();
+        let mut unread = self.state.reading.unread().cloned().unwrap_or_default();
         let listed = reads_by.iter().filter(|key| inventory.0.contains_key(key) && !unread.contains_key(key));
         let listed = listed.cloned().collect::<Vec<_>>();
         let mut are_as_wanted = true;
@@ -43,7 +43,7 @@ impl Task {
         let applied = self.context.writer.desired(&own).map(|desired| desired.object.value());
         // The objects that the last agent applied may be unknown.
         let by_commit = applied.is_none_or(|document| verdict::is_suspended(&document, Timestamp::now()));
-        let mut unread = self.state.unread.clone().unwrap_or_default();
+        let mut unread = self.state.reading.unread().cloned().unwrap_or_default();
         if by_commit && inventory.0.contains_key(&own) && !unread.contains_key(&own) {
             unread.insert(own, Timestamp::now());
             self.set_unread(unread);
@@ -53,7 +53,7 @@ impl Task {
     /// Handles a successful read of the repository. The objects that prevented reading are reverted like any other
     /// object again, if they now match the commit.
     pub(super) async fn can_read(&mut self, sync: &GitSync) {
-        let mut unread = self.state.unread.clone().unwrap_or_default();
+        let mut unread = self.state.reading.unread().cloned().unwrap_or_default();
         if unread.is_empty() {
             return;
         }
@@ -67,9 +67,8 @@ impl Task {
     }
 
     pub(super) fn set_unread(&mut self, unread: UnreadObjects) {
-        if self.state.unread.as_ref() != Some(&unread) {
-            self.context.writer.set_unread(&self.owner, unread.clone());
-            self.state.unread = Some(unread);
+        if self.state.reading.set_unread(&unread) {
+            self.context.writer.set_unread(&self.owner, unread);
         }
     }
 }

@@ -3,7 +3,6 @@
 //! Invariant: every attempt ends in a status, on success and on failure, written as soon as `urgency` allows.
 //! Invariant: an idle task makes no request except the ref lookup at the remote.
 
-use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -12,26 +11,28 @@ use tracing::Instrument as _;
 
 use super::attempt::{Attempt, SyncState};
 use super::contest_watch::ContestWatch;
-use super::context::{Context, Input, SyncFacts};
-use super::decryption::DecryptionSecret;
+use super::context::{Context, Input};
 use super::outcome::{Outcome, Refused};
-use super::placement::label;
 use super::prevented;
 use super::prune::deletes_objects;
+use super::reading::Reading;
 use super::registry;
+use super::reported::Reported;
 use super::resolve::{Directory, ResolvedSync, confine};
 use super::running::Running;
+use super::seen_sync::{Seen, SeenSync};
+use super::sources::Sources;
 use super::status_turn::StatusTurn;
 use super::step::Step;
+use super::sync_names::SyncNames;
+use super::timers::Timers;
 use super::unread;
-use super::urgency::{Urgency, WriteBudget};
-use super::whereabouts::{FollowedKubeconfig, Place, as_known_in, nowhere};
+use super::urgency::Urgency;
+use super::whereabouts::{Place, as_known_in, nowhere};
 use mainstay_api::conditions::Reason;
-use mainstay_api::git_sync::GitSyncStatus;
-use mainstay_api::{GitRepository, GitRepositoryStatus, GitSync};
-use mainstay_cluster::secrets::{RepositorySecrets, ValueSources};
+use mainstay_api::{GitRepository, GitSync};
 use mainstay_engine::managed::{History, Policy};
-use mainstay_git::{Consumer, ConsumerKind, Followed as FollowedRemote, LookupDue, Reference, Remote, RemoteUrl};
+use mainstay_git::{Followed as FollowedRemote, Reference, Remote, RemoteUrl};
 use mainstay_object::failure::{Class, caught};
 use mainstay_object::{Key, Owner};
 
@@ -47,76 +48,13 @@ pub(super) struct Task {
     /// The cluster of the objects.
     pub(super) context: Arc<Context>,
     pub(super) place: Place,
-    /// The Secret with the kubeconfig of that cluster.
-    pub(super) kubeconfig: Box<FollowedKubeconfig>,
     pub(super) owner: Owner,
-    pub(super) consumer: Consumer,
-    pub(super) label: Arc<str>,
+    pub(super) names: SyncNames,
     pub(super) state: SyncState,
-    /// The Secrets of the repository.
-    pub(super) secrets: RepositorySecrets,
-    /// The sources of variables.
-    pub(super) values: ValueSources,
-    /// The ConfigMaps with values of the chart.
-    pub(super) chart_values: ValueSources,
-    /// The Secret with the decryption keys.
-    pub(super) decryption: DecryptionSecret,
-    /// The outcome of the last attempt.
-    pub(super) outcome: Option<Outcome>,
-    pub(super) failures_in_a_row: u32,
-    /// Number of consecutive rounds that ended with pending deletions.
-    pub(super) rounds: u32,
-    /// The written status.
-    pub(super) status: Option<GitSyncStatus>,
-    /// The commit of the last message about unhealthy objects, until all are healthy.
-    pub(super) unhealthy: Option<String>,
-    /// The budget of status writes.
-    pub(super) writes: WriteBudget,
-    /// The turn of a status that only names a new commit.
-    pub(super) status_turn: StatusTurn,
-    /// End of the delay of a status that shows unhealthy objects, counted from the first such status.
-    pub(super) grace: Option<Instant>,
-    /// Earliest time of the next inventory save outside of an attempt.
-    pub(super) next_save: Option<Instant>,
-    /// Time of an inventory save that was postponed.
-    pub(super) owed_save: Option<Instant>,
-    /// Number of consecutive failed status writes.
-    pub(super) failed_writes: u32,
-    /// The facts for metrics.
-    pub(super) facts: SyncFacts,
-    /// The parts of the GitSync at the last attempt.
-    pub(super) last_seen: Option<Box<Seen>>,
-    /// The GitSync as resolved then.
-    resolved: Option<Result<ResolvedSync, Refused>>,
-    /// Start of the last attempt.
-    pub(super) last_try: Option<Timestamp>,
-    /// The sync request that is being handled.
-    pub(super) request: Option<String>,
-    pub(super) next_look: Instant,
-    /// Time of a lookup because of a push, or because another consumer found a commit.
-    pub(super) pushed: Option<LookupDue>,
-    /// Time of a change of the remote that was not looked up yet. Earlier responses of the remote are outdated.
-    expired: Option<Instant>,
-    /// The server's `Retry-After`: no lookup before this time.
-    pub(super) not_before: Option<Instant>,
-    /// Time of the next status update.
-    pub(super) settling: Option<Instant>,
-    /// The watches of other tools' objects that manage objects of this GitSync.
-    pub(super) contest: Option<Box<ContestWatch>>,
-}
-
-/// The parts of a GitSync whose change causes an attempt.
-#[derive(Clone, Debug, PartialEq)]
-pub(super) struct Seen {
-    uid: Option<String>,
-    generation: Option<i64>,
-    annotations: Option<BTreeMap<String, String>>,
-    deleting: bool,
-    repository: Option<GitRepository>,
-    /// The artifact of the OCIRepository or HelmChart.
-    artifact: Option<RemoteUrl>,
-    /// The reason why the repository is unknown.
-    unread: Option<String>,
+    pub(super) sources: Sources,
+    pub(super) seen: SeenSync,
+    pub(super) reported: Reported,
+    pub(super) timers: Timers,
 }
 
 /// The next step of a task after a reconcile.
@@ -142,92 +80,51 @@ fn first_place(home: &Arc<Context>, input: &Input) -> (Place, Arc<Context>) {
 impl Task {
     pub(super) fn new(home: &Arc<Context>, owner: Owner, input: &Input) -> Self {
         let (place, context) = first_place(home, input);
-        let (namespace, name) = (owner.resource().namespace(), owner.resource().name());
+        // A remote cluster may never respond.
+        let turn = StatusTurn::of(&home.status_turns, home.is_shared() && matches!(place, Place::Home));
         Self {
-            // A remote cluster may never respond.
-            status_turn: StatusTurn::of(&home.status_turns, home.is_shared() && matches!(place, Place::Home)),
-            consumer: Consumer::new(ConsumerKind::GitSync, namespace, name),
-            label: label(namespace, name),
+            names: SyncNames::of(&owner),
             home: Arc::clone(home),
             context,
             place,
-            kubeconfig: Box::default(),
             owner,
             state: SyncState::default(),
-            secrets: RepositorySecrets::default(),
-            values: ValueSources::default(),
-            chart_values: ValueSources::default(),
-            decryption: DecryptionSecret::default(),
-            outcome: None,
-            failures_in_a_row: 0,
-            rounds: 0,
-            status: None,
-            unhealthy: None,
-            writes: WriteBudget::default(),
-            grace: None,
-            next_save: None,
-            owed_save: None,
-            failed_writes: 0,
-            facts: SyncFacts::default(),
-            last_seen: None,
-            resolved: None,
-            last_try: None,
-            request: None,
-            next_look: Instant::now(),
-            pushed: None,
-            expired: None,
-            not_before: None,
-            settling: None,
-            contest: None,
+            sources: Sources::default(),
+            seen: SeenSync::default(),
+            reported: Reported::new(turn),
+            timers: Timers::new(Instant::now()),
         }
     }
 
     /// Forgets the state of the previous cluster, because it does not apply to the new one.
     pub(super) fn forget_cluster(&mut self) {
-        let (room, progress) = (Arc::clone(&self.state.room), self.state.progress.clone());
-        self.state = SyncState { rerun: self.state.rerun.take(), room, progress, ..SyncState::default() };
-        (self.outcome, self.next_save, self.owed_save, self.contest) = (None, None, None, None);
+        let (reading, progress) = (Reading::with_room(self.state.reading.room()), self.state.progress.clone());
+        self.state = SyncState { reading, progress, ..SyncState::default() };
+        self.reported.forget_cluster();
     }
 
     pub(super) fn attempt<'a>(&'a mut self, sync: &'a GitSync) -> Attempt<'a> {
-        Attempt { context: &self.context, owner: &self.owner, sync, label: &self.label, state: &mut self.state }
-    }
-
-    /// Returns the resolved GitSync, if it is valid.
-    pub(super) fn resolved(&self) -> Option<&ResolvedSync> {
-        self.resolved.as_ref()?.as_ref().ok()
-    }
-
-    /// Whether a host key of the repository was pinned at first use.
-    pub(super) fn is_pinned(&self) -> bool {
-        let repository = self.last_seen.as_ref().and_then(|seen| seen.repository.as_ref());
-        repository.and_then(|one| one.status.as_ref()).is_some_and(|status| !status.pinned_host_keys.is_empty())
-    }
-
-    /// Whether an attacker on the network path can replace the repository without an invalid signature.
-    pub(super) fn is_unprotected(&self) -> bool {
-        let repository = self.last_seen.as_ref().and_then(|seen| seen.repository.as_ref());
-        repository.is_some_and(|one| {
-            one.spec.verify.is_none() && RemoteUrl::parse(&one.spec.url).is_ok_and(|url| url.is_unprotected())
-        })
+        Attempt { context: &self.context, owner: &self.owner, sync, label: &self.names.label, state: &mut self.state }
     }
 
     /// Reconciles. A panic counts as a failed attempt.
     pub(super) async fn reconcile_or_fail(&mut self, sync: &GitSync) -> Next {
         let (context, began, at) = (Arc::clone(&self.context), Instant::now(), Timestamp::now());
         context.count_reconcile();
-        let logged = self.state.progress.trace(&self.consumer);
+        let logged = self.state.progress.trace(&self.names.consumer);
         let reconciled = caught(context.liveness.track(self.reconcile(sync)).instrument(logged)).await;
         let Err(panicked) = reconciled else { return reconciled.unwrap_or(Next::Wait) };
         // The panic may be caused by the cached state of the commit.
-        (self.state.desired, self.state.settled, self.settling) = (None, None, None);
+        self.state.compiled.forget_desired();
+        self.state.commit.unsettle();
+        self.timers.settle_at(None);
         let message = panicked.to_string();
         let refused = Refused { class: Class::Bug, reason: Reason::InternalError, message, retry_after: None };
         self.after(sync, Err(refused), at);
         self.postpone_untried(began);
         if caught(Box::pin(self.report(sync))).await.is_err() {
-            self.settling = None;
-            self.status_turn.give_back();
+            self.timers.settle_at(None);
+            self.reported.status.turn.give_back();
         }
         Next::Wait
     }
@@ -237,41 +134,33 @@ impl Task {
         let namespace = sync.metadata.namespace.as_deref().unwrap_or_default();
         let repository = self.context.repositories.get(namespace, &sync.spec.git_repository);
         let artifact = self.artifact(sync);
-        let seen = Seen {
-            uid: sync.metadata.uid.clone(),
-            generation: sync.metadata.generation,
-            annotations: sync.metadata.annotations.clone(),
-            deleting: sync.metadata.deletion_timestamp.is_some(),
-            repository: repository.as_deref().cloned().map(without_bookkeeping),
-            unread: match &artifact {
-                None => self.context.repositories.problem(namespace, &sync.spec.git_repository),
-                Some(artifact) => artifact.as_ref().err().map(|why| (*why).to_owned()),
-            },
-            artifact: artifact.and_then(|artifact| artifact.ok().flatten()),
+        let unread = match &artifact {
+            None => self.context.repositories.problem(namespace, &sync.spec.git_repository),
+            Some(artifact) => artifact.as_ref().err().map(|why| (*why).to_owned()),
         };
-        let (changed, now) = (self.last_seen.as_deref() != Some(&seen), Instant::now());
-        let retry = self.state.failed.due().is_some_and(|due| due <= now);
-        let pushed = self.push_due().filter(|due| *due <= now).and_then(|_| self.pushed.take());
-        let pushed = pushed.filter(|due| !due.is_known(self.state.seen.map(|(commit, _)| commit)));
-        self.expired = self.expired.max(pushed.map(|due| due.after));
-        if changed || retry || pushed.is_some() || self.next_look <= now {
-            self.status_turn.give_back();
-            self.last_seen = Some(Box::new(seen));
+        let artifact = artifact.and_then(|artifact| artifact.ok().flatten());
+        let seen = Seen::of(sync, repository.as_deref(), artifact, unread);
+        let (changed, now) = (self.seen.differs_from(&seen), Instant::now());
+        let retry = self.state.unfinished.failed.due().is_some_and(|due| due <= now);
+        let is_pushed = self.timers.take_push(now, self.state.branch.commit());
+        if changed || retry || is_pushed || self.timers.next_look() <= now {
+            self.reported.status.turn.give_back();
+            self.seen.see(seen);
             if sync.metadata.deletion_timestamp.is_some() {
-                self.status_turn.started();
+                self.reported.status.turn.started();
                 let next = Box::pin(self.end(sync)).await;
                 self.postpone_untried(now);
                 return next;
             }
             if changed {
-                self.resolved = Some(ResolvedSync::of(sync));
+                self.seen.resolve(sync);
             }
             let began = Timestamp::now();
             let (is_requested, is_due) = (self.note_request(sync), self.is_due(sync, began));
             let is_forced = changed || is_requested || is_due;
             self.state.progress.begin(Step::LookUp);
-            let running = Running::new(&self.home, sync, self.status.as_ref(), self.state.progress.clone());
-            let running = Box::new(running.not_before(self.writes.due(Urgency::Counters, now)));
+            let running = Running::new(&self.home, sync, self.reported.status.get(sync), self.state.progress.clone());
+            let running = Box::new(running.not_before(self.reported.status.due(Urgency::Counters, now)));
             let attempt = async {
                 if is_requested {
                     self.look_up_artifact(sync).await;
@@ -311,30 +200,31 @@ impl Task {
         };
         if self.context.writer.set_policy(&self.owner, policy, history) {
             // Objects that failed with the previous permissions may succeed with these.
-            self.state.failed.retry_all(Instant::now());
+            self.state.unfinished.failed.retry_all(Instant::now());
         }
-        if let Some(rules) = self.resolved().map(|resolved| Arc::clone(&resolved.health_rules)) {
+        if let Some(rules) = self.seen.resolved().map(|resolved| Arc::clone(&resolved.health_rules)) {
             self.context.writer.set_health_rules(&self.owner, &rules);
         }
-        let kinds = self.resolved().map(|resolved| resolved.replaced_kinds.clone());
+        let kinds = self.seen.resolved().map(|resolved| resolved.replaced_kinds.clone());
         if kinds.is_some_and(|kinds| self.context.writer.set_replaced_kinds(&self.owner, kinds)) {
-            self.state.failed.retry_all(Instant::now());
+            self.state.unfinished.failed.retry_all(Instant::now());
         }
         Ok(())
     }
 
     /// Watches exactly the objects of other tools that manage objects of this GitSync.
     async fn watch_contested(&mut self) {
-        let before = self.contest.take();
-        let contested = self.state.failed.contested();
+        let unfinished = &mut self.state.unfinished;
+        let (before, contested) = (unfinished.contest.take(), unfinished.failed.contested());
         let (cluster, permits) = (self.context.writer.cluster(), &self.context.contest_watches);
-        self.contest = ContestWatch::of(cluster, permits, contested, before).await;
+        unfinished.contest = ContestWatch::of(cluster, permits, contested, before).await;
     }
 
     /// Updates the prevention of manual changes.
     fn want_prevention(&mut self, sync: &GitSync) {
         let inventory = self.attempt(sync).inventory();
-        let wanted = prevented::wanted(sync, &self.label, &self.context.rights, inventory.as_deref(), Timestamp::now());
+        let wanted =
+            prevented::wanted(sync, &self.names.label, &self.context.rights, inventory.as_deref(), Timestamp::now());
         if let Some(wanted) = wanted {
             self.home.prevention.want(&self.owner, wanted);
         }
@@ -347,7 +237,7 @@ impl Task {
         repository: Option<&GitRepository>,
         is_forced: bool,
     ) -> Result<Option<Outcome>, Refused> {
-        (self.state.reading, self.state.readable) = (None, HashSet::new());
+        self.state.reading.begin();
         Box::pin(self.settle_place(sync)).await?;
         let sync = &as_known_in(sync, self.cluster_id(sync)).into_owned();
         let suspended = sync.spec.suspended(Timestamp::now());
@@ -356,12 +246,12 @@ impl Task {
         let reads_by = self.publish(sync, repository);
         self.attempt(sync).settle_finalizer().await?;
         self.attempt(sync).load_inventory().await?;
-        self.status_turn.started();
+        self.reported.status.turn.started();
         // A suspended GitSync keeps its present mirror.
         let remote = self.remote(sync, repository).await;
         if let Ok((remote, _)) = &remote {
-            self.context.source.set_remote(&self.consumer, Some(remote));
-            if let Some(at) = self.expired.take() {
+            self.context.source.set_remote(&self.names.consumer, Some(remote));
+            if let Some(at) = self.timers.take_expired() {
                 self.context.source.expire(remote, at);
             }
         }
@@ -403,7 +293,7 @@ impl Task {
         // These objects are in the GitSync's own cluster.
         let is_elsewhere = self.context.is_elsewhere();
         let reads_by = if is_elsewhere { Vec::new() } else { unread::reads_by(&self.owner, sync, repository) };
-        if self.state.unread.is_none() {
+        if self.state.reading.unread().is_none() {
             // Set before any object is reverted.
             let unread = sync.status.as_ref().map(|status| &*status.unread).unwrap_or_default();
             self.set_unread(unread::recalled(unread, &reads_by));
@@ -413,7 +303,7 @@ impl Task {
             Some(artifact) => artifact.ok().flatten(),
         };
         let url = url.as_ref();
-        self.context.pushes.set(&self.consumer, followed(sync, url));
+        self.context.pushes.set(&self.names.consumer, followed(sync, url));
         let branch = url.map(|url| registry::branch(url, &sync.spec.followed_reference()));
         self.context.registry.update(&self.owner, |row| {
             row.branch = branch.or(row.branch.take());
@@ -431,7 +321,7 @@ impl Task {
         confined: bool,
     ) -> Result<ResolvedSync, Refused> {
         let (values, keys) = (self.values(sync).await, self.keys(sync).await);
-        let resolved = self.resolved.clone().unwrap_or_else(|| ResolvedSync::of(sync))?;
+        let resolved = self.seen.resolved_or_refused(sync)?;
         trusted?;
         if confined {
             confine(sync)?;
@@ -454,29 +344,29 @@ impl Task {
     /// or the error. The first attempt does no lookup, so that a slow remote does not delay the report of the
     /// suspension.
     async fn look_while_suspended(&self, remote: &Remote, max_age: Duration) {
-        if let (Some(Outcome::Suspended { .. }), Some(resolved)) = (&self.outcome, self.resolved()) {
+        if let (Some(Outcome::Suspended { .. }), Some(resolved)) = (&self.reported.outcome, self.seen.resolved()) {
             drop(self.context.source.lookup(remote, &resolved.reference, max_age).await);
         }
     }
 
     pub(super) fn refuse(&mut self, refused: &Refused, interval: Duration) {
         self.back_off(refused, interval);
-        if refused.class == Class::Conflict && self.failures_in_a_row < CONFLICTS {
+        if refused.class == Class::Conflict && self.timers.failures() < CONFLICTS {
             // A write that failed with a conflict is retried before it counts as a result.
             return;
         }
         let outcome = refused.outcome();
-        if refused.class == Class::NotReady && self.failures_in_a_row <= AWAITED {
+        if refused.class == Class::NotReady && self.timers.failures() <= AWAITED {
             // Objects that are created together arrive one after the other. The status reports the missing object, but
             // no message is emitted yet.
-            if self.failures_in_a_row == AWAITED {
-                self.outcome = None;
+            if self.timers.failures() == AWAITED {
+                self.reported.outcome = None;
                 self.emit_failures(&outcome);
             }
         } else {
             self.emit_failures(&outcome);
         }
-        self.outcome = Some(outcome);
+        self.reported.outcome = Some(outcome);
     }
 }
 
@@ -484,17 +374,4 @@ impl Task {
 pub(super) fn followed(sync: &GitSync, url: Option<&RemoteUrl>) -> Option<FollowedRemote> {
     let (url, reference) = (url?.clone(), Reference::parse(&sync.spec.followed_reference()).ok()?);
     Some(FollowedRemote { repository: sync.spec.git_repository.clone(), url, reference })
-}
-
-/// Removes the fields of a GitRepository that are irrelevant here.
-fn without_bookkeeping(mut repository: GitRepository) -> GitRepository {
-    repository.metadata = k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta {
-        uid: repository.metadata.uid,
-        ..Default::default()
-    };
-    // The result of a lookup does not change the repository, even if there was no status before.
-    let pinned_host_keys = repository.status.map(|status| status.pinned_host_keys).unwrap_or_default();
-    let has_pins = !pinned_host_keys.is_empty();
-    repository.status = has_pins.then(|| GitRepositoryStatus { pinned_host_keys, ..Default::default() });
-    repository
 }

@@ -17,7 +17,7 @@ use mainstay_git::{BaseDir, Entry, Found, Snapshot};
 use mainstay_manifest::render::chart_objects::chart_objects;
 use mainstay_manifest::render::written_out::{read_back, with_metadata, written_out};
 use mainstay_manifest::render::{Built, Capabilities, ChartFiles, ChartOptions, Outputs, Overlay};
-use mainstay_manifest::{Decoded, Form, Limits};
+use mainstay_manifest::{Decoded, Limits};
 use mainstay_object::Digest;
 
 /// Whether a directory contains a file directly.
@@ -61,12 +61,8 @@ impl Attempt<'_> {
         limits: &Limits,
         decoded: &mut Decoded,
     ) -> Result<(), Refused> {
-        let decrypts = limits.decryption.keys().is_some();
-        if std::mem::replace(&mut self.state.decoded_as, (limits.form, decrypts)) != (limits.form, decrypts) {
-            // The cached results are in the other form, or contain encrypted data although decryption is off now.
-            (self.state.kustomizations, self.state.charts) = Default::default();
-        }
-        let mut before = std::mem::take(&mut self.state.kustomizations);
+        self.state.compiled.decode_as(limits.form, limits.decryption.keys().is_some());
+        let mut before = std::mem::take(&mut self.state.compiled.kustomizations);
         let base_dir = &directory.base_dir;
         for file in &decoded.kustomizations {
             let known = before.by_file.remove(file);
@@ -75,7 +71,7 @@ impl Attempt<'_> {
             let overlay = directory.overlay.as_ref().filter(|_| is_in(base_dir, file));
             let rendered =
                 kustomize.build(self.namespace(), snapshot, Built::Kustomization(file, overlay), key).await?;
-            self.state.kustomizations.read(base_dir.path(), &rendered.closure.files);
+            self.state.compiled.kustomizations.read(base_dir.path(), &rendered.closure.files);
             let (objects, was) = match (rendered.documents, known) {
                 (None, Some(built)) => (built.objects, Some(built.verified)),
                 (None, None) => continue,
@@ -106,9 +102,9 @@ impl Attempt<'_> {
             });
             decoded.sealed.extend(verified.sealed.iter().cloned());
             let built = BuiltOne { key: rendered.key, objects, verified };
-            self.state.kustomizations.by_file.insert(file.clone(), built);
+            self.state.compiled.kustomizations.by_file.insert(file.clone(), built);
         }
-        self.state.kustomizations.overlaid = before.overlaid;
+        self.state.compiled.kustomizations.overlaid = before.overlaid;
         Ok(())
     }
 
@@ -120,7 +116,7 @@ impl Attempt<'_> {
         limits: &Limits,
         decoded: &mut Decoded,
     ) -> Result<(), Refused> {
-        let known = self.state.kustomizations.overlaid.take();
+        let known = self.state.compiled.kustomizations.overlaid.take();
         let base_dir = &directory.base_dir;
         if let Some(overlay) = overlay_of(directory, decoded) {
             let before = std::mem::take(&mut decoded.objects);
@@ -128,7 +124,7 @@ impl Attempt<'_> {
             let (kustomize, key) = (&self.context.kustomize, known.as_ref().map(|built| built.key));
             let built = Built::Objects(base_dir.path(), written, overlay);
             let rendered = kustomize.build(self.namespace(), snapshot, built, key).await?;
-            self.state.kustomizations.read(base_dir.path(), &rendered.closure.files);
+            self.state.compiled.kustomizations.read(base_dir.path(), &rendered.closure.files);
             let (objects, was) = match (rendered.documents, known) {
                 (None, Some(built)) => (Ok(built.objects), Some(built.verified)),
                 (None, None) => return Ok(()),
@@ -157,7 +153,8 @@ impl Attempt<'_> {
                     });
                     decoded.objects.clone_from(&objects);
                     decoded.sealed.extend(verified.sealed.iter().cloned());
-                    self.state.kustomizations.overlaid = Some(BuiltOne { key: rendered.key, objects, verified });
+                    self.state.compiled.kustomizations.overlaid =
+                        Some(BuiltOne { key: rendered.key, objects, verified });
                 }
                 Err(problems) => decoded.problems.extend(problems),
             }
@@ -180,7 +177,7 @@ impl Attempt<'_> {
         limits: &Limits,
         decoded: &mut Decoded,
     ) -> Result<(), Refused> {
-        let mut before = std::mem::take(&mut self.state.charts);
+        let mut before = std::mem::take(&mut self.state.compiled.charts);
         let base_dir = directory.base_dir.path();
         let misplaced = charts::misplaced(directory, decoded);
         decoded.problems.extend(misplaced);
@@ -189,13 +186,12 @@ impl Attempt<'_> {
         }
         let capabilities = charts::capabilities(&*self.context.writer.cluster().capabilities().await?);
         let mut helm = directory.helm.clone().unwrap_or_default();
-        if let Some(values) = &self.state.chart_values {
+        if let Some(values) = self.state.inputs.chart() {
             // They include those of `values`.
             (helm.values, helm.values_from) = (Some(values.map.clone()), Vec::new());
         }
         let namespace = directory.target_namespace.clone();
-        let secret = self.state.chart_values.as_ref().and_then(|values| values.secret.as_ref());
-        let decoy = secret.map(SecretValues::digest);
+        let decoy = self.state.inputs.secret_of_chart().map(SecretValues::digest);
         let options = ChartOptions { name: self.name().to_owned(), namespace, helm, decoy };
         for file in &decoded.charts {
             let known = before.by_file.remove(file);
@@ -203,7 +199,7 @@ impl Attempt<'_> {
             let helm = &self.context.helm;
             let rendered = helm.render(self.namespace(), snapshot, file, &options, &capabilities, key).await?;
             let values = rendered.files.values.iter().map(|entry| (entry.path.clone(), entry.clone()));
-            self.state.kustomizations.read(base_dir, &values.collect());
+            self.state.compiled.kustomizations.read(base_dir, &values.collect());
             let (key, objects) = match (rendered.outputs, known) {
                 (None, Some(known)) => known,
                 (None, None) => continue,
@@ -224,7 +220,7 @@ impl Attempt<'_> {
                 }
             };
             decoded.objects.extend(objects.iter().cloned());
-            self.state.charts.by_file.insert(file.clone(), (key, objects));
+            self.state.compiled.charts.by_file.insert(file.clone(), (key, objects));
         }
         Ok(())
     }
@@ -237,9 +233,7 @@ impl Attempt<'_> {
         (file, options, capabilities): (&str, &ChartOptions, &Capabilities),
         limits: &Limits,
     ) -> Result<Rendered, Refused> {
-        let Some(secret) = self.state.chart_values.as_ref().and_then(|values| values.secret.as_ref()) else {
-            return Ok(rendered);
-        };
+        let Some(secret) = self.state.inputs.secret_of_chart() else { return Ok(rendered) };
         let mut options = options.clone();
         options.helm.values = Some(secret.decoy.clone());
         let decoy = self.context.helm.render(self.namespace(), snapshot, file, &options, capabilities, None).await?;
@@ -252,11 +246,6 @@ impl Attempt<'_> {
         Ok(chart_secrets::marked(rendered, decoy.as_ref(), &secret.texts))
     }
 
-    /// Returns the form in which objects are decoded. With variables, the original string of each scalar is kept.
-    pub(super) fn form(&self) -> Form {
-        if self.state.values.is_some() { Form::WithExpressions } else { Form::Final }
-    }
-
     /// Substitutes variables, if the GitSync requests that. Returns whether it does.
     pub(super) async fn substitute(
         &mut self,
@@ -264,8 +253,8 @@ impl Attempt<'_> {
         limits: &Limits,
         decoded: &mut Decoded,
     ) -> Result<bool, mainstay_git::Error> {
-        let Some(values) = self.state.values.clone() else {
-            self.state.with_expressions = Vec::new();
+        let Some(values) = self.state.inputs.variables().cloned() else {
+            self.state.compiled.set_with_expressions(Vec::new());
             return Ok(false);
         };
         // Objects with problems would be reported twice.
@@ -273,14 +262,14 @@ impl Attempt<'_> {
             let (objects, limits) = (std::mem::take(&mut decoded.objects), limits.clone());
             let substituted = snapshot.blocking(move |_| substitution::with_values(objects, &values, &limits)).await?;
             (decoded.objects, decoded.problems) = (substituted.objects, substituted.problems);
-            self.state.with_expressions = substituted.with_expressions;
+            self.state.compiled.set_with_expressions(substituted.with_expressions);
         }
         Ok(true)
     }
 
     /// Returns a digest of the cluster's capabilities, if a rendered chart reads them.
     pub(super) async fn asked_capabilities(&self) -> Result<Option<Digest>, Refused> {
-        if !self.state.charts.ask_the_cluster() {
+        if !self.state.compiled.charts.ask_the_cluster() {
             return Ok(None);
         }
         let capabilities = self.context.writer.cluster().capabilities().await?;
@@ -290,7 +279,7 @@ impl Attempt<'_> {
     /// Returns the entries of a commit for the files outside of `baseDir` that the cached kustomizations and charts
     /// read.
     pub(super) async fn read_outside(&self, snapshot: &Snapshot) -> Result<Vec<Entry>, mainstay_git::Error> {
-        let outside: Vec<String> = self.state.kustomizations.outside.keys().cloned().collect();
+        let outside: Vec<String> = self.state.compiled.kustomizations.outside.keys().cloned().collect();
         if outside.is_empty() {
             return Ok(Vec::new());
         }

@@ -12,12 +12,12 @@ use std::time::{Duration, Instant};
 use jiff::Timestamp;
 
 use super::conditions;
-use super::context::git_syncs;
+use super::context::{SyncFacts, git_syncs};
+use super::health_report::Health;
 use super::outcome::Outcome;
 use super::reconcile::Task;
 use super::shared_plan;
 use super::status;
-use super::terminating::TerminatingObjects;
 use super::urgency::{Urgency, first_grace, only_names_commit, urgency};
 use super::whereabouts::Place;
 use mainstay_api::GitSync;
@@ -27,14 +27,12 @@ use mainstay_cluster::Part;
 use mainstay_engine::notification::Message;
 use mainstay_engine::prevention;
 
-/// Minimum time between two inventory saves outside of attempts. An inventory grows with the number of objects.
-const SAVE_EVERY: Duration = Duration::from_secs(5);
 /// Interval of status updates while another client keeps changing an object.
 const COOLING: Duration = Duration::from_secs(15);
 
 impl Task {
     pub(super) fn emit_failures(&self, outcome: &Outcome) {
-        if self.outcome.as_ref() == Some(outcome) {
+        if self.reported.outcome.as_ref() == Some(outcome) {
             return;
         }
         let problems = match outcome {
@@ -50,7 +48,7 @@ impl Task {
             }
             Outcome::Refused { message, .. } => message.lines().map(str::to_owned).collect::<Vec<_>>(),
             Outcome::Applied { failures, guard, safeguarded, .. } => {
-                let (before, known) = match &self.outcome {
+                let (before, known) = match &self.reported.outcome {
                     Some(Outcome::Applied { failures, safeguarded, .. }) => {
                         (failures.as_slice(), safeguarded.as_slice())
                     }
@@ -65,7 +63,7 @@ impl Task {
             }
         };
         if !problems.is_empty() {
-            let commit = self.state.seen.map(|(commit, _)| commit.to_string());
+            let commit = self.state.branch.commit().map(|commit| commit.to_string());
             let message = Message::Failed { subject: self.owner.clone(), commit, problems };
             self.context.emit(&self.owner, &message);
         }
@@ -75,23 +73,21 @@ impl Task {
     /// healthy again. Objects of a commit that change between failing and waiting cause one message.
     fn emit_health(&mut self, sync: &GitSync, new: &GitSyncStatus) {
         let Some(commit) = new.applied_commit.clone() else { return };
-        let before = self.status.as_ref().or(sync.status.as_ref());
+        let before = self.reported.status.get(sync);
         let stored = || before.filter(|status| unhealthy(status).is_some())?.applied_commit.clone();
-        let known = self.unhealthy.take().or_else(stored);
+        let unhealthy = unhealthy(new);
+        let health = match unhealthy {
+            Some(_) => Health::Unhealthy,
+            None if is_ready(new) => Health::Healthy,
+            None => Health::Unknown,
+        };
+        if !self.reported.health.report(&commit, health, stored) {
+            return;
+        }
         let subject = self.owner.clone();
-        let message = match (unhealthy(new), known) {
-            (Some((reason, why)), known) => {
-                self.unhealthy = Some(commit.clone());
-                if known.as_ref() == Some(&commit) {
-                    return;
-                }
-                Message::Unhealthy { subject, commit, reason: reason.into(), why: why.to_owned() }
-            }
-            (None, Some(_)) if is_ready(new) => Message::Recovered { subject, commit },
-            (None, known) => {
-                self.unhealthy = known;
-                return;
-            }
+        let message = match unhealthy {
+            Some((reason, why)) => Message::Unhealthy { subject, commit, reason: reason.into(), why: why.to_owned() },
+            None => Message::Recovered { subject, commit },
         };
         self.context.emit(&self.owner, &message);
     }
@@ -100,51 +96,53 @@ impl Task {
     pub(super) async fn report(&mut self, sync: &GitSync) {
         self.save_ends(sync).await;
         let now = Instant::now();
-        if self.owed_save.is_some_and(|due| due <= now) {
+        if self.reported.save.owed().is_some_and(|due| due <= now) {
             self.save_changes(sync, now).await;
         }
-        self.settling = None;
-        self.status_turn.begin_report();
-        if let Some(mut outcome) = self.outcome.clone().or_else(|| self.settled_outcome(sync)) {
+        self.timers.settle_at(None);
+        self.reported.status.turn.begin_report();
+        if let Some(mut outcome) = self.reported.outcome.clone().or_else(|| self.settled_outcome(sync)) {
             outcome.began_no_earlier_than(self.unhealthy_since());
             self.report_outcome(sync, &outcome, now).await;
         }
         // A turn is for one report.
-        self.status_turn.give_back();
-        self.settling = self.settling.into_iter().chain(self.owed_save).min();
+        self.reported.status.turn.give_back();
+        if let Some(owed) = self.reported.save.owed() {
+            self.timers.settle_by(owed);
+        }
         self.set_facts();
     }
 
     async fn report_outcome(&mut self, sync: &GitSync, outcome: &Outcome, now: Instant) {
-        let base = self.status.clone().or_else(|| sync.status.clone()).unwrap_or_default();
+        let base = self.reported.status.get(sync).cloned().unwrap_or_default();
         // The written status may show the attempt as running.
         let old = self.state.progress.shown().unwrap_or_else(|| base.clone());
-        let attempted = self.state.seen.map(|(commit, _)| commit.to_string());
-        let applied = self.state.applied;
+        let attempted = self.state.branch.commit().map(|commit| commit.to_string());
+        let applied = self.state.applied.last();
         let applied = applied.map(|(commit, id)| (commit.to_string(), id.map(|id| id.to_string()).unwrap_or_default()));
-        let terminating = self.state.terminating.as_ref().map(TerminatingObjects::listed);
+        let terminating = self.state.removal.listed();
         let summary = self.context.writer.summary(&self.owner);
         let (prevention, shared) = (self.prevention_of(sync), self.shared_plan(sync, outcome, &base));
         let facts = status::Facts {
             name: name(sync),
             generation: sync.metadata.generation,
             attempted: attempted.as_deref(),
-            reference: self.state.found_at.as_deref(),
+            reference: self.state.branch.reference(),
             applied: applied.as_ref().map(|(commit, tree)| (commit.as_str(), tree.as_str())),
-            history: self.state.history.as_deref().filter(|_| self.state.owes_history),
-            request: self.request.as_deref(),
-            rerun: self.state.rerun.as_deref(),
+            history: self.state.applied.unwritten_history(),
+            request: self.seen.request(),
+            rerun: self.seen.rerun(),
             outcome,
             summary: &summary,
             drift: sync.spec.drift,
             base_dir: &sync.spec.base_dir,
-            left_out: self.state.left_out.as_deref(),
+            left_out: self.state.compiled.left_out(),
             wait: sync.spec.wait.then_some(sync.spec.timeout.0),
             windows: !sync.spec.windows.is_empty(),
-            unprotected: self.is_unprotected(),
-            window_override: self.state.window_override.as_ref(),
+            unprotected: self.seen.is_unprotected(),
+            window_override: self.state.commit.window_override(),
             terminating: terminating.as_ref(),
-            refused_permission: self.state.refused_permission.as_ref().map(|(_, problem)| &**problem),
+            refused_permission: self.state.removal.refused_permission(),
             prevent: sync.spec.prevent,
             prevention: prevention.as_ref(),
             cluster: self.cluster_id(sync),
@@ -154,22 +152,22 @@ impl Task {
         if matches!(self.place, Place::Nowhere) {
             new = without_place(new, &base);
         }
-        self.facts.is_ready = is_ready(&new);
+        self.reported.facts.is_ready = is_ready(&new);
         self.context.dependencies.report(&self.owner, &new, attempted.clone().filter(|_| outcome.has_no_failures()));
         let waits = summary.waits_for_health();
-        self.settling = Self::wake_for(sync, outcome, &new, waits);
+        self.timers.settle_at(Self::wake_for(sync, outcome, &new, waits));
         let urgency = urgency(&old, &new);
         // A sync request is reported immediately, unless writing the status failed before.
-        let is_asked = self.request.is_some() && self.failed_writes == 0;
-        let Some(due) = self.writes.due(urgency, now) else { return self.set_written(old) };
+        let is_asked = self.seen.request().is_some() && !self.reported.status.has_failed();
+        let Some(due) = self.reported.status.due(urgency, now) else { return self.set_written(old) };
         let grace = if waits { self.grace_of(outcome, urgency, (&old, &new), now) } else { now };
         let due = if is_asked { now } else { due }.max(grace);
         if due > now {
-            self.settling = Some(self.settling.map_or(due, |at| at.min(due)));
+            self.timers.settle_by(due);
             return;
         }
         let waits_for_turn = !is_asked && self.waits_for_turn(&old, &new);
-        if !waits_for_turn || self.status_turn.may_write(now, fastrand::f64()) {
+        if !waits_for_turn || self.reported.status.turn.may_write(now, fastrand::f64()) {
             Box::pin(self.write_status(sync, &old, new)).await;
         }
     }
@@ -182,10 +180,8 @@ impl Task {
 
     /// Records the written status.
     fn set_written(&mut self, status: GitSyncStatus) {
-        self.status = Some(status);
+        self.reported.status.set(status);
         self.state.progress.forget_shown();
-        self.grace = None;
-        self.status_turn.end();
     }
 
     /// Returns the plan for GitSyncs of other agents; `None` without shards. Until a commit is planned for the present
@@ -196,10 +192,11 @@ impl Task {
             return None;
         }
         let generation = sync.metadata.generation;
-        let carried_out = self.state.carried_out.filter(|_| outcome.has_no_failures()).map(|commit| commit.to_string());
+        let carried_out =
+            self.state.applied.carried_out().filter(|_| outcome.has_no_failures()).map(|commit| commit.to_string());
         let row = self.context.registry.with(&self.owner, |view| view.own().clone());
-        let of_row = shared_plan::of(&row, &self.state.failed.conflicts(), carried_out.as_deref());
-        let planned_for = if of_row.is_some() { self.state.planned_for } else { base.observed_generation };
+        let of_row = shared_plan::of(&row, &self.state.unfinished.failed.conflicts(), carried_out.as_deref());
+        let planned_for = if of_row.is_some() { self.state.commit.planned_for() } else { base.observed_generation };
         let is_known = planned_for == generation;
         let is_of_cluster = base.cluster.as_deref() == self.cluster_id(sync);
         let plan = of_row.or_else(|| base.shared.clone().filter(|_| is_of_cluster)).unwrap_or_default();
@@ -225,14 +222,12 @@ impl Task {
         if !waits || urgency != Urgency::Now {
             return now;
         }
-        let is_new_agent = self.writes.is_untouched() && self.request.is_none();
+        let is_new_agent = self.reported.status.is_first() && self.seen.request().is_none();
         let is_known = is_new_agent && old.applied_commit.is_some();
         let is_listing = is_known && self.context.writer.store().awaits_first_look(&self.owner);
         let grace = first_grace(is_known.then(|| old.applied_commit == new.applied_commit), is_listing);
         // The delay only becomes shorter once objects are seen.
-        let until = self.grace.map_or(now + grace, |until| until.min(now + grace));
-        self.grace = Some(until);
-        until
+        self.reported.status.delay_until(now + grace)
     }
 
     /// Saves the inventory as soon as Jobs and Pods complete, because other clients may delete these objects
@@ -245,24 +240,21 @@ impl Task {
         }
     }
 
-    /// Returns the time since which not all objects are healthy. For a commit that was healthy before, the health
-    /// timeout starts at this time.
+    /// Returns the time since which not all objects are healthy.
     fn unhealthy_since(&mut self) -> Option<Timestamp> {
         let summary = self.context.writer.summary(&self.owner);
         let is_healthy = summary.healthy >= summary.objects;
         if is_healthy {
             self.state.progress.trace_healthy();
         }
-        self.state.unhealthy_since =
-            if is_healthy { None } else { self.state.unhealthy_since.or_else(|| Some(Timestamp::now())) };
-        self.state.unhealthy_since
+        self.reported.health.observe(is_healthy, Timestamp::now())
     }
 
     /// Returns the outcome of a new agent that found no work.
     fn settled_outcome(&self, sync: &GitSync) -> Option<Outcome> {
-        let applied = self.state.applied.is_some();
+        let applied = self.state.applied.commit().is_some();
         applied.then(|| Outcome::Applied {
-            failures: self.state.failed.shown(self.context.is_shared()),
+            failures: self.state.unfinished.failed.shown(self.context.is_shared()),
             held: sync.status.as_ref().map(|s| s.held.clone()).unwrap_or_default(),
             safeguarded: Vec::new(),
             guard: None,
@@ -296,63 +288,57 @@ impl Task {
         if let Some(offers) = &offers {
             // A write whose response is lost may succeed.
             let before = || shared_plan::given_up(&old.held);
-            self.state.handovers.offered.get_or_insert_with(before).extend(offers.iter().cloned());
+            self.state.removal.handovers.offered.get_or_insert_with(before).extend(offers.iter().cloned());
         }
         match self.home.home.patch_merge(&git_syncs(), namespace, name, Part::Status, &patch).await {
             Ok(_) => {
                 self.emit_health(sync, &new);
-                self.state.handovers.offered = offers;
+                self.state.removal.handovers.offered = offers;
                 // A history is kept once, in the state. A patch without it leaves it in the status.
-                self.state.owes_history &= std::mem::take(&mut new.history).is_empty();
+                if !std::mem::take(&mut new.history).is_empty() {
+                    self.state.applied.history_written();
+                }
                 self.set_written(new);
-                self.writes.written(Instant::now());
-                self.failed_writes = 0;
-                self.request = None;
+                self.reported.status.succeeded(Instant::now());
+                self.seen.set_request(None);
             }
-            Err(error) if error.is_not_found() => self.status_turn.end(),
+            Err(error) if error.is_not_found() => self.reported.status.turn.end(),
             Err(error) => {
-                self.status_turn.end();
                 tracing::warn!(
                     sync = self.owner.resource().as_str(),
                     why = mainstay_object::failure::chain(&error),
                     "status not written"
                 );
-                self.failed_writes += 1;
-                let delay = error.class().status_delay(self.failed_writes, error.retry_after(), fastrand::f64());
-                let again = Instant::now() + delay;
-                self.writes.refused(again);
-                self.settling = Some(again);
+                let at = (Instant::now(), fastrand::f64());
+                let again = self.reported.status.failed(error.class(), error.retry_after(), at);
+                self.timers.settle_at(Some(again));
             }
         }
     }
 
     /// Saves the inventory if applied objects changed. A recreated object has a new UID.
     async fn save_changes(&mut self, sync: &GitSync, now: Instant) {
-        self.owed_save = None;
         if !self.context.writer.store().is_unsaved(&self.owner) {
+            self.reported.save.settle();
             return;
         }
-        if let Some(next) = self.next_save.filter(|next| *next > now) {
-            self.owed_save = Some(next);
+        if !self.reported.save.begin(now) {
             return;
         }
-        self.next_save = Some(now + SAVE_EVERY);
         if let Err(refused) = self.attempt(sync).save_inventory().await {
             tracing::warn!(sync = self.owner.resource().as_str(), why = refused.message, "inventory not written");
         }
     }
 
     fn set_facts(&mut self) {
-        let waits = matches!(self.outcome, Some(Outcome::Frozen { .. }));
-        let behind = self
-            .state
-            .seen
-            .filter(|_| !waits)
-            .filter(|(commit, _)| self.state.applied.is_none_or(|(applied, _)| applied != *commit));
-        self.facts.lagging_since = behind.map(|(_, since)| since);
-        self.facts.failed = self.state.failed.len();
-        self.facts.is_suspended = matches!(self.outcome, Some(Outcome::Suspended { .. }));
-        self.context.set_facts(&self.owner, Some(self.facts));
+        let is_behind = !self.reported.is_frozen() && self.state.applied.commit() != self.state.branch.commit();
+        self.reported.facts = SyncFacts {
+            lagging_since: self.state.branch.since().filter(|_| is_behind),
+            failed: self.state.unfinished.failed.len(),
+            is_suspended: self.reported.is_suspended(),
+            ..self.reported.facts
+        };
+        self.context.set_facts(&self.owner, Some(self.reported.facts));
     }
 }
 

@@ -4,7 +4,6 @@
 
 use std::time::{Duration, Instant};
 
-use super::outcome::Outcome;
 use super::reconcile::Task;
 use mainstay_api::GitSync;
 use mainstay_api::names::RERUN;
@@ -32,20 +31,17 @@ impl Task {
         let Some(value) = sync.metadata.annotations.as_ref().and_then(|annotations| annotations.get(RERUN)) else {
             return;
         };
-        let status = sync.status.as_ref();
-        let handled =
-            self.state.rerun.as_ref().or_else(|| status.and_then(|status| status.last_handled_rerun.as_ref()));
-        if handled == Some(value) || !self.is_keeping() {
+        if self.seen.last_rerun(sync) == Some(value.as_str()) || !self.is_keeping() {
             return;
         }
         let shown = value.chars().take(SHOWN).collect::<String>();
         let problem = match parse(value) {
             None => Some("must be `[namespace/]name token`, with a different token each time".to_owned()),
             Some((namespace, name)) => {
-                let target = self.resolved().map(|resolved| resolved.directory.target_namespace.clone());
+                let target = self.seen.resolved().map(|resolved| resolved.directory.target_namespace.clone());
                 let namespace = namespace.map(str::to_owned).or(target).unwrap_or_default();
                 let Ok(problem) = self.run_all_again(&namespace, name).await else {
-                    self.next_look = self.next_look.min(Instant::now() + AGAIN);
+                    self.timers.look_by(Instant::now() + AGAIN);
                     return;
                 };
                 problem
@@ -56,15 +52,12 @@ impl Task {
             let message = Message::AnnotationInvalid { subject: self.owner.clone(), problem };
             self.context.emit(&self.owner, &message);
         }
-        self.state.rerun = Some(value.clone());
+        self.seen.set_rerun(value.clone());
     }
 
     /// Whether a commit is enforced. Only then are its Jobs and Pods known.
     fn is_keeping(&self) -> bool {
-        match &self.outcome {
-            Some(Outcome::Suspended { .. }) => false,
-            _ => self.state.begun.is_some() || self.state.looked_back,
-        }
+        !self.reported.is_suspended() && self.state.commit.is_enforced()
     }
 
     /// Reruns the Jobs and Pods of this name. Returns the error of the request, or `Err` if the request must be

@@ -17,7 +17,6 @@ use super::resolve::depends_on;
 use super::status_turn::StatusTurn;
 use super::whereabouts::Place;
 use mainstay_api::GitSync;
-use mainstay_cluster::secrets::Followed;
 use mainstay_engine::prevention::Wanted;
 use mainstay_git::{PushReceiver, SharedHostKeys};
 use mainstay_object::Owner;
@@ -67,7 +66,7 @@ pub async fn run(
             end = task.reconcile_or_fail(&sync) => if end == Next::Over { break },
         }
         signals.move_to_cluster_of(&task);
-        task.status_turn.started();
+        task.reported.status.turn.started();
         tokio::select! {
             () = stop.cancelled() => return,
             () = lost.cancelled() => return Box::pin(leave_to_other_agent(&context, &mut task, &sync)).await,
@@ -79,14 +78,14 @@ pub async fn run(
     task.context.registry.remove(&task.owner);
     context.leave(&task.owner);
     context.set_facts(&task.owner, None);
-    context.source.set_remote(&task.consumer, None);
-    context.pushes.remove(&task.consumer);
+    context.source.set_remote(&task.names.consumer, None);
+    context.pushes.remove(&task.names.consumer);
 }
 
 /// Releases the objects of a GitSync that was deleted while no watch showed it.
 async fn farewell(task: &mut Task, sync: &Arc<GitSync>, lost: &CancellationToken) {
     // The release may take long, so other statuses do not wait for it.
-    task.status_turn = StatusTurn::default();
+    task.reported.status.turn = StatusTurn::default();
     if matches!(task.place, Place::Nowhere) {
         return;
     }
@@ -102,13 +101,13 @@ async fn farewell(task: &mut Task, sync: &Arc<GitSync>, lost: &CancellationToken
 /// Ends the work for a GitSync that another agent takes over. Its objects stay as they are.
 async fn leave_to_other_agent(context: &Context, task: &mut Task, sync: &Arc<GitSync>) {
     // The statuses of other GitSyncs do not wait for the writes in flight.
-    task.status_turn = StatusTurn::default();
+    task.reported.status.turn = StatusTurn::default();
     let at = &task.context;
     at.writer.leave_to_other_agent(&task.owner).await;
     context.prevention.want(&task.owner, Wanted::Unknown);
     context.set_facts(&task.owner, None);
-    context.source.set_remote(&task.consumer, None);
-    context.pushes.remove(&task.consumer);
+    context.source.set_remote(&task.names.consumer, None);
+    context.pushes.remove(&task.names.consumer);
     if !Arc::ptr_eq(&at.registry, &context.registry) {
         at.registry.remove(&task.owner);
     }
@@ -147,10 +146,10 @@ impl Signals {
             outranked: at.registry.listen_outranked(),
             drifted: at.writer.notifier(&task.owner),
             look_now: home.look_now.subscribe(),
-            pushed: home.pushes.subscribe(&task.consumer),
+            pushed: home.pushes.subscribe(&task.names.consumer),
             dependencies: home.dependencies.listen(&task.owner),
             prevention: home.prevention.listen(&task.owner),
-            room: Arc::clone(&task.state.room),
+            room: task.state.reading.room(),
             at,
         }
     }
@@ -181,20 +180,19 @@ impl Signals {
         tokio::select! {
             // `reconcile` checks whether its own GitRepository changed.
             _ = self.repositories.changed() => {}
-            _ = self.registry.changed(), if task.awaits_others() => self.registry.mark_changed(),
+            _ = self.registry.changed(), if task.state.unfinished.awaits_others() => self.registry.mark_changed(),
             _ = self.outranked.changed() => self.registry.mark_changed(),
-            _ = self.look_now.changed() => task.last_seen = None,
-            _ = self.pushed.changed() => task.add_push(self.pushed.take()),
+            _ = self.look_now.changed() => task.seen.forget(),
+            _ = self.pushed.changed() => task.timers.add_push(self.pushed.take()),
             _ = self.host_keys.changed() => task.host_keys_changed(),
             () = self.drifted.notified() => task.objects_changed(),
             () = self.dependencies.notified() => task.dependencies_changed(),
-            () = self.room.notified() => task.next_look = Instant::now(),
-            () = task.status_turn.granted(&task.home.status_turns) => {}
-            () = contest_watch::released(task.contest.as_deref()) => task.state.failed.retry_contested(Instant::now()),
+            () = self.room.notified() => task.timers.look_at(Instant::now()),
+            () = task.reported.status.turn.granted(&task.home.status_turns) => {}
+            () = contest_watch::released(task.state.unfinished.contest.as_deref()) => task.state.unfinished.failed.retry_contested(Instant::now()),
             // The status shows the state of the prevention.
             () = self.prevention.notified() => {}
-            () = Followed::any_changed(task.secrets.iter_mut().chain(task.kubeconfig.iter_mut())) => task.next_look = Instant::now(),
-            () = Followed::any_changed(task.values.iter_mut().chain(task.chart_values.iter_mut()).chain(task.decryption.iter_mut())) => task.next_look = Instant::now(),
+            () = task.sources.changed() => task.timers.look_at(Instant::now()),
             () = sleep_until(due.into()) => {}
         }
     }

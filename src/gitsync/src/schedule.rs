@@ -3,18 +3,15 @@
 //! Invariant: after a failure of an object or an attempt, the next attempt waits for its backoff, unless a change may
 //! have corrected the cause. A due object that was not tried waits for the next attempt.
 
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 
 use super::outcome::{Outcome, Refused};
 use super::reconcile::Task;
-use super::registry::CannotRead;
 use super::requested::asked;
 use mainstay_api::GitSync;
 use mainstay_api::conditions::Reason;
-use mainstay_git::LookupDue;
 use mainstay_object::Key;
 use mainstay_object::failure::{Backoff, Class, jitter};
 
@@ -31,24 +28,7 @@ const FAR: Duration = Duration::from_secs(86_400);
 impl Task {
     /// Returns the time of the next wake-up.
     pub(super) fn due(&self) -> Instant {
-        let retry = self.state.failed.due();
-        let first = [Some(self.next_look), retry, self.settling, self.push_due()].into_iter().flatten().min();
-        first.unwrap_or_else(|| Instant::now() + FAR).min(Instant::now() + FAR)
-    }
-
-    /// Adds a lookup because of a push, or because another consumer found a commit.
-    pub(super) fn add_push(&mut self, due: Option<LookupDue>) {
-        self.pushed = due.map(|due| due.and(self.pushed)).or(self.pushed);
-    }
-
-    /// Returns the time of that lookup, not before the server's `Retry-After`.
-    pub(super) fn push_due(&self) -> Option<Instant> {
-        self.pushed.map(|due| due.at).max(self.not_before.filter(|_| self.pushed.is_some()))
-    }
-
-    /// Whether the GitSync waits for others.
-    pub(super) fn awaits_others(&self) -> bool {
-        self.state.awaits_others || self.state.failed.awaits_others()
+        self.timers.first(self.state.unfinished.failed.due()).min(Instant::now() + FAR)
     }
 
     /// Handles a change of another GitSync's row, or a new Namespace or CustomResourceDefinition.
@@ -57,44 +37,39 @@ impl Task {
         let has_lost = self.context.registry.with(&self.owner, |view| view.own().has_lost);
         if has_lost {
             // Another GitSync has taken over some of the applied objects.
-            self.state.settled = None;
+            self.state.commit.unsettle();
         }
-        if self.state.failed.retry_awaiting(now) || self.state.awaits_others || has_lost {
-            self.next_look = now;
+        if self.state.unfinished.retry_awaiting(now) || has_lost {
+            self.timers.look_at(now);
         }
     }
 
     /// Handles a change of a dependency, or a dependant that waits for a lookup.
     pub(super) fn dependencies_changed(&mut self) {
-        let waits = match &self.outcome {
-            Some(Outcome::Waiting { .. }) => true,
-            Some(Outcome::Refused { reason, .. }) => *reason == Reason::DependencyCycle,
-            _ => false,
-        };
-        if self.context.dependencies.take_awaited(&self.owner) || waits {
-            self.next_look = Instant::now();
+        let is_awaited = self.context.dependencies.take_awaited(&self.owner);
+        if is_awaited || self.reported.waits_for_dependencies() {
+            self.timers.look_at(Instant::now());
         }
     }
 
     /// Handles changes of live objects. The end of a pause causes an attempt, and so does a deletion that precedes a
     /// recreation. Other changes only update the status.
     pub(super) fn objects_changed(&mut self) {
-        if self.state.paused.iter().any(|key| !self.context.writer.is_paused(key)) {
-            self.next_look = Instant::now();
+        if self.state.unfinished.has_resumed(|key| self.context.writer.is_paused(key)) {
+            self.timers.look_at(Instant::now());
         }
         let is_created = |key: &Key| !self.context.writer.has_successor(key);
-        if self.state.failed.awaiting_deletion().any(is_created) {
-            self.next_look = Instant::now();
+        if self.state.unfinished.failed.awaiting_deletion().any(is_created) {
+            self.timers.look_at(Instant::now());
         }
         // Collects changes for one status update.
-        let soon = Instant::now() + GATHER;
-        self.settling = Some(self.settling.map_or(soon, |at| at.min(soon)));
+        self.timers.settle_by(Instant::now() + GATHER);
     }
 
     /// Handles new host keys for all repositories: a failed lookup may succeed now, and a pinned key may be wrong.
     pub(super) fn host_keys_changed(&mut self) {
-        if self.failures_in_a_row > 0 || self.is_pinned() {
-            self.next_look = Instant::now();
+        if self.timers.failures() > 0 || self.seen.is_pinned() {
+            self.timers.look_at(Instant::now());
         }
     }
 
@@ -102,24 +77,23 @@ impl Task {
     /// yet.
     pub(super) fn note_request(&mut self, sync: &GitSync) -> bool {
         let asked = asked(&sync.metadata);
-        let status = self.status.as_ref().or(sync.status.as_ref());
+        let status = self.reported.status.get(sync);
         let handled = status.and_then(|status| status.last_handled_request.as_ref());
         let request = asked.filter(|asked| Some(*asked) != handled).cloned();
         let holds = status.is_some_and(|status| !status.held.is_empty());
-        if request != self.request {
-            self.failed_writes = 0;
+        let is_asked = request.is_some();
+        if self.seen.set_request(request) {
+            self.reported.status.forget_failures();
         }
-        self.request = request;
-        if self.request.is_none() {
+        if !is_asked {
             return false;
         }
-        self.state.failed.retry_all(Instant::now());
+        self.state.unfinished.failed.retry_all(Instant::now());
         if holds {
             // A user may have deleted or released a held object, which causes no event.
-            self.state.settled = None;
+            self.state.commit.unsettle();
         }
-        let is_invalid = matches!(&self.outcome, Some(Outcome::Refused { reason: Reason::ManifestInvalid, .. }));
-        if is_invalid || self.state.charts.ask_the_cluster() {
+        if self.reported.has_invalid_manifests() || self.state.compiled.charts.ask_the_cluster() {
             self.context.writer.cluster().kinds_changed();
         }
         true
@@ -128,18 +102,17 @@ impl Task {
     /// Returns the wait until the next round while deletions are pending. The wait ends at the latest when one of them
     /// exceeds the timeout.
     pub(super) fn deletion_wait(&mut self, sync: &GitSync) -> Duration {
-        self.rounds += 1;
-        let objects = self.state.terminating.as_ref();
-        let stuck = objects.and_then(|objects| objects.next_stuck(sync.spec.timeout.0, Timestamp::now()));
-        DELETING.delay(self.rounds).min(stuck.map_or(FAR, |left| left + PAST_IT))
+        let rounds = self.timers.count_round();
+        let stuck = self.state.removal.next_stuck(sync.spec.timeout.0, Timestamp::now());
+        DELETING.delay(rounds).min(stuck.map_or(FAR, |left| left + PAST_IT))
     }
 
     /// Updates the state after an attempt that started at `began`: the outcome, and the time of the next attempt.
     pub(super) fn after(&mut self, sync: &GitSync, attempted: Result<Option<Outcome>, Refused>, began: Timestamp) {
         // A temporary failure does not show whether the remote is right, so the consumer stays unresolved.
         let passes = |refused: &Refused| matches!(refused.class, Class::Unavailable | Class::Conflict);
-        if !attempted.as_ref().is_err_and(passes) && self.secrets.are_settled() {
-            self.context.source.resolved(&self.consumer);
+        if !attempted.as_ref().is_err_and(passes) && self.sources.has_repository() {
+            self.context.source.resolved(&self.names.consumer);
         }
         self.state.progress.trace_end(&attempted);
         self.context.registry.update(&self.owner, |row| row.tried = true);
@@ -150,27 +123,27 @@ impl Task {
                 self.publish_unreadable(refused.class);
             }
             Ok(outcome) => {
-                self.failures_in_a_row = 0;
                 // A commit that waits for dependencies may be unreadable until it is applied.
                 if !matches!(outcome, Some(Outcome::Waiting { .. })) {
                     self.context.registry.update(&self.owner, |row| row.cannot_read = None);
                 }
-                self.next_look = Instant::now() + jitter(interval, fastrand::f64());
+                self.timers.succeeded(Instant::now() + jitter(interval, fastrand::f64()));
                 if let Some(outcome) = outcome {
                     // Another round follows, or a handed over object still has the label of this GitSync.
-                    if outcome.goes_on() || self.state.still_labelled {
-                        self.next_look = (Instant::now() + self.deletion_wait(sync)).min(self.next_look);
+                    if outcome.goes_on() || self.state.removal.is_still_labelled {
+                        let wait = self.deletion_wait(sync);
+                        self.timers.look_by(Instant::now() + wait);
                     } else {
-                        self.rounds = 0;
+                        self.timers.end_rounds();
                     }
                     self.emit_failures(&outcome);
-                    self.outcome = Some(outcome);
-                } else if !matches!(self.outcome, Some(Outcome::Applied { .. })) {
+                    self.reported.outcome = Some(outcome);
+                } else if !matches!(self.reported.outcome, Some(Outcome::Applied { .. })) {
                     // There was no work, and the earlier obstacle is gone.
-                    self.outcome = None;
+                    self.reported.outcome = None;
                 }
                 if self.has_succeeded() {
-                    self.facts.last_success = Some(began);
+                    self.reported.facts.last_success = Some(began);
                 }
             }
         }
@@ -179,11 +152,11 @@ impl Task {
 
     /// Whether the cluster matches the commit as far as this agent can make it match.
     fn has_succeeded(&self) -> bool {
-        match &self.outcome {
+        match &self.reported.outcome {
             Some(Outcome::Applied { failures, guard, .. }) => failures.is_empty() && guard.is_none(),
             Some(Outcome::Frozen { .. }) => true,
             Some(Outcome::Suspended { .. } | Outcome::Waiting { .. } | Outcome::Refused { .. }) => false,
-            None => self.state.applied.is_some(),
+            None => self.state.applied.commit().is_some(),
         }
     }
 
@@ -191,53 +164,51 @@ impl Task {
     /// wait for it.
     fn publish_unreadable(&self, class: Class) {
         let passes = matches!(class, Class::Unavailable | Class::Conflict | Class::NotReady | Class::Bug);
-        if passes && self.failures_in_a_row < REMARKABLE {
+        if passes && self.timers.failures() < REMARKABLE {
             return;
         }
-        let commit = self.state.reading.map(|commit| commit.to_string());
-        let cannot_read = CannotRead { commit, readable: Arc::new(self.state.readable.clone()) };
+        let cannot_read = self.state.reading.cannot_read();
         self.context.registry.update(&self.owner, |row| row.cannot_read = Some(cannot_read));
     }
 
     /// Postpones objects that were due at `then`, the start of the last attempt, and were not tried.
     pub(super) fn postpone_untried(&mut self, then: Instant) {
-        self.state.failed.postpone(then, self.next_look);
+        self.state.unfinished.failed.postpone(then, self.timers.next_look());
     }
 
     /// Backs off after a failed attempt.
     pub(super) fn back_off(&mut self, refused: &Refused, interval: Duration) {
-        self.failures_in_a_row += 1;
+        let failures = self.timers.count_failure();
         let backoff = refused
             .class
             .backoff()
-            .map(|backoff| backoff.delay(self.failures_in_a_row))
+            .map(|backoff| backoff.delay(failures))
             .map_or(interval, |wait| wait.min(interval.max(Duration::from_secs(1))));
         // Free memory wakes an attempt that waits for it, so its polls use the interval.
-        let waits_for_memory = self.state.no_memory.is_some() && refused.reason == Reason::MemoryExhausted;
-        let backoff = if waits_for_memory && self.failures_in_a_row > REMARKABLE { interval } else { backoff };
+        let waits_for_memory = self.state.reading.no_memory().is_some() && refused.reason == Reason::MemoryExhausted;
+        let backoff = if waits_for_memory && failures > REMARKABLE { interval } else { backoff };
         let wait = jitter(backoff, fastrand::f64()).max(refused.retry_after.unwrap_or_default());
-        self.next_look = Instant::now() + wait;
-        self.not_before = refused.retry_after.map(|wait| Instant::now() + wait);
+        self.timers.back_off(wait, refused.retry_after, Instant::now());
     }
 
     /// Limits the wait to the next scheduled change: a window, a scheduled sync, or the end of a suspension.
     pub(super) fn look_at_next_time(&mut self, sync: &GitSync, began: Timestamp) {
         let next = match sync.spec.suspended(began) {
             Some(until) => until,
-            None => self.resolved().and_then(|resolved| resolved.windows.next(began)),
+            None => self.seen.resolved().and_then(|resolved| resolved.windows.next(began)),
         };
         if let Some(at) = next {
             let wait = at.duration_since(Timestamp::now()).unsigned_abs();
-            self.next_look = self.next_look.min(Instant::now() + wait + PAST_IT);
+            self.timers.look_by(Instant::now() + wait + PAST_IT);
         }
     }
 
     /// Whether the remote must be looked up at `now` in spite of a recent lookup: since the last attempt a scheduled
     /// time passed, a window opened, or a suspension ended.
     pub(super) fn is_due(&mut self, sync: &GitSync, now: Timestamp) -> bool {
-        let Some(last) = self.last_try.replace(now) else { return false };
-        let Some(resolved) = self.resolved() else { return false };
-        match self.outcome {
+        let Some(last) = self.timers.tried(now) else { return false };
+        let Some(resolved) = self.seen.resolved() else { return false };
+        match self.reported.outcome {
             Some(Outcome::Frozen { .. }) if resolved.windows.is_open(now) => true,
             Some(Outcome::Suspended { .. }) => sync.spec.suspended(now).is_none(),
             _ => resolved.windows.is_due(last, now),

@@ -2,7 +2,7 @@
 //!
 //! Invariant: no value is shown, not even in `Debug`. A digest of all values shows whether they are equal.
 //!
-//! Not here: reading the sources (`observe`), and the substitution (`substitution`).
+//! Not here: reading the sources (`sources`), and the substitution (`substitution`).
 
 use std::collections::BTreeMap;
 use std::fmt;

@@ -12,8 +12,8 @@ use tokio::time::sleep_until;
 use tokio_util::sync::CancellationToken;
 
 use super::status::{Finding, Head, Judged, after};
-use crate::observe::remote_of;
 use crate::outcome::Refused;
+use crate::remote::remote_of;
 use mainstay_api::names::{FLUX_REQUESTED_AT, REQUESTED_AT};
 use mainstay_api::{GitRepository, GitRepositoryStatus};
 use mainstay_cluster::secrets::{Followed, Purpose, RepositorySecrets, Secrets};
