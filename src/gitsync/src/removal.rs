@@ -96,20 +96,20 @@ impl Removal {
 mod tests {
     use super::*;
 
-    fn refused(value: &str, problem: &str) -> Option<RefusedPermission> {
-        Some(RefusedPermission { value: value.to_owned(), problem: problem.to_owned() })
+    fn refused(value: &str, problem: &str) -> RefusedPermission {
+        RefusedPermission { value: value.to_owned(), problem: problem.to_owned() }
     }
 
     #[test]
     fn an_invalid_permission_is_reported_once_for_each_value() {
         let mut removal = Removal::default();
-        assert_eq!(removal.refuse_permission(refused("a", "of the first commit")), Some("of the first commit"));
-        assert_eq!(removal.refuse_permission(refused("a", "of the second commit")), None);
+        assert_eq!(removal.refuse_permission(Some(refused("a", "of the first commit"))), Some("of the first commit"));
+        assert_eq!(removal.refuse_permission(Some(refused("a", "of the second commit"))), None);
         assert_eq!(removal.refused_permission(), Some("of the second commit"));
-        assert_eq!(removal.refuse_permission(refused("b", "x")), Some("x"));
+        assert_eq!(removal.refuse_permission(Some(refused("b", "x"))), Some("x"));
         assert_eq!(removal.refuse_permission(None), None);
         assert_eq!(removal.refused_permission(), None);
-        assert_eq!(removal.refuse_permission(refused("b", "x")), Some("x"), "it was corrected in between");
+        assert_eq!(removal.refuse_permission(Some(refused("b", "x"))), Some("x"), "it was corrected in between");
     }
 
     #[test]

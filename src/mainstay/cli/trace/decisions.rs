@@ -18,14 +18,14 @@ const MOST: usize = 10;
 pub(super) struct Decision {
     pub(super) when: Timestamp,
     /// The decision in one word, for programs.
-    pub(super) decision: &'static str,
+    pub(super) name: &'static str,
     /// The decision and its cause, without the time.
     pub(super) text: String,
 }
 
 impl Decision {
-    fn new(when: Timestamp, decision: &'static str, text: impl Into<String>) -> Self {
-        Self { when, decision, text: text.into() }
+    fn new(when: Timestamp, name: &'static str, text: impl Into<String>) -> Self {
+        Self { when, name, text: text.into() }
     }
 
     /// Returns the decision with the time since then.
@@ -35,7 +35,7 @@ impl Decision {
 
     /// Returns the decision for programs.
     pub(super) fn facts(&self) -> Value {
-        json!({"when": self.when, "decision": self.decision, "text": self.text})
+        json!({"when": self.when, "decision": self.name, "text": self.text})
     }
 }
 
@@ -171,7 +171,7 @@ mod tests {
             let status = json!({"lastDecisions": all, "lastReverts": [revert]});
             let status: GitSyncStatus = serde_json::from_value(status).unwrap();
             let all = decisions(&Key::new("", "ConfigMap", Some("shop"), "a"), &status);
-            all.iter().map(|one| one.decision).collect()
+            all.iter().map(|one| one.name).collect()
         };
         assert_eq!(of(&all).len(), MOST);
         assert_eq!(of(&all[..2]), ["Resumed", "Paused", "Reverted"]);
