@@ -32,7 +32,7 @@ struct Failed {
 }
 
 impl Failed {
-    fn awaits_others(&self) -> bool {
+    fn waits_for_others(&self) -> bool {
         let is_owned = self.reason == Reason::OwnershipConflict && self.keeper.is_none();
         self.class == Class::NotReady || is_owned
     }
@@ -197,14 +197,14 @@ impl Failures {
     }
 
     /// Whether an object waits for an object that another GitSync may apply.
-    pub(super) fn awaits_others(&self) -> bool {
-        self.0.values().any(Failed::awaits_others)
+    pub(super) fn waits_for_others(&self) -> bool {
+        self.0.values().any(Failed::waits_for_others)
     }
 
     /// Makes the objects due that wait for another GitSync. Returns whether there are any.
     pub(super) fn retry_awaiting(&mut self, now: Instant) -> bool {
         let mut any = false;
-        for failed in self.0.values_mut().filter(|failed| failed.awaits_others()) {
+        for failed in self.0.values_mut().filter(|failed| failed.waits_for_others()) {
             failed.again = now;
             any = true;
         }

@@ -74,8 +74,8 @@ impl Attempt<'_> {
         self.context.writer.end_idle_watches();
         self.save_inventory().await?;
         let awaits_peers = awaited == Awaited::Peers || plan.awaits_peers();
-        let awaits_others = awaits_peers || plan.awaits_readers() || awaited == Awaited::Tenants;
-        self.state.unfinished.await_others(awaits_others);
+        let waits_for_others = awaits_peers || plan.awaits_readers() || awaited == Awaited::Tenants;
+        self.state.unfinished.await_others(waits_for_others);
         let complete = self.state.unfinished.failed.is_empty() && plan.leaving.guard.is_none() && left.is_complete;
         if complete && !awaits_peers {
             self.complete(desired, &tally, began).await;
@@ -389,13 +389,8 @@ impl Attempt<'_> {
                 }
                 Pruned::Failed(error) => {
                     let after = error.retry_after();
-                    self.state.unfinished.failed.add(
-                        &key,
-                        error.class(),
-                        Reason::PruneFailed,
-                        error.cause_text(),
-                        after,
-                    );
+                    let failed = &mut self.state.unfinished.failed;
+                    failed.add(&key, error.class(), Reason::PruneFailed, error.cause_text(), after);
                 }
             })
             .await;

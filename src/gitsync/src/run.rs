@@ -180,7 +180,7 @@ impl Signals {
         tokio::select! {
             // `reconcile` checks whether its own GitRepository changed.
             _ = self.repositories.changed() => {}
-            _ = self.registry.changed(), if task.state.unfinished.awaits_others() => self.registry.mark_changed(),
+            _ = self.registry.changed(), if task.state.unfinished.waits_for_others() => self.registry.mark_changed(),
             _ = self.outranked.changed() => self.registry.mark_changed(),
             _ = self.look_now.changed() => task.seen.forget(),
             _ = self.pushed.changed() => task.timers.add_push(self.pushed.take()),

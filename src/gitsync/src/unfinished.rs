@@ -19,7 +19,7 @@ pub(super) struct Unfinished {
     /// Paused objects that the commit changes.
     paused: HashSet<Key>,
     /// Whether another GitSync must act first.
-    awaits_others: bool,
+    waits_for_others: bool,
 }
 
 impl Unfinished {
@@ -35,22 +35,22 @@ impl Unfinished {
 
     /// Records whether another GitSync must act before the next round.
     pub(super) fn await_others(&mut self, awaits: bool) {
-        self.awaits_others = awaits;
+        self.waits_for_others = awaits;
     }
 
     /// Whether the round left no object paused, and waits for no other GitSync.
     pub(super) fn waits_for_nothing(&self) -> bool {
-        self.paused.is_empty() && !self.awaits_others
+        self.paused.is_empty() && !self.waits_for_others
     }
 
     /// Whether the GitSync waits for others, as a whole or with one of its objects.
-    pub(super) fn awaits_others(&self) -> bool {
-        self.awaits_others || self.failed.awaits_others()
+    pub(super) fn waits_for_others(&self) -> bool {
+        self.waits_for_others || self.failed.waits_for_others()
     }
 
     /// Makes the objects due that wait for another GitSync. Returns whether the GitSync waits for one.
     pub(super) fn retry_awaiting(&mut self, now: Instant) -> bool {
-        self.failed.retry_awaiting(now) || self.awaits_others
+        self.failed.retry_awaiting(now) || self.waits_for_others
     }
 
     /// Whether the pause of an object has ended.
@@ -79,13 +79,13 @@ mod tests {
     #[test]
     fn a_git_sync_waits_for_others_as_a_whole_or_with_an_object() {
         let mut unfinished = Unfinished::default();
-        assert!(!unfinished.awaits_others() && !unfinished.retry_awaiting(Instant::now()));
+        assert!(!unfinished.waits_for_others() && !unfinished.retry_awaiting(Instant::now()));
         unfinished.await_others(true);
-        assert!(!unfinished.waits_for_nothing() && unfinished.awaits_others());
+        assert!(!unfinished.waits_for_nothing() && unfinished.waits_for_others());
         unfinished.await_others(false);
         let (key, message) = (Key::new("", "ConfigMap", Some("shop"), "a"), "waits".to_owned());
         unfinished.failed.add(&key, Class::NotReady, Reason::OwnershipConflict, message, None);
-        assert!(unfinished.waits_for_nothing() && unfinished.awaits_others());
+        assert!(unfinished.waits_for_nothing() && unfinished.waits_for_others());
         assert!(unfinished.retry_awaiting(Instant::now()));
     }
 }

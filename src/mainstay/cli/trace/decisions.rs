@@ -46,8 +46,8 @@ pub(super) fn decisions(object: &Key, status: &GitSyncStatus) -> Vec<Decision> {
     let reverts = status.last_reverts.iter().filter(|one| one.object == name).map(reverted);
     let replacements = status.last_replacements.iter().filter(|one| one.object == name).map(replaced);
     let commits = status.history.iter().filter_map(|entry| committed(&name, entry));
-    // Times in a status have a precision of one second. Of the same second, the usual order is kept: an apply, an edit
-    // with its revert, then everything else.
+    // Times in a status have a precision of one second. Decisions of the same second keep the usual order: an apply, an
+    // edit with its revert, then everything else.
     let mut all: Vec<Decision> = own.chain(reverts).chain(replacements).chain(commits).collect();
     all.sort_by_key(|one| std::cmp::Reverse(one.when));
     all.truncate(MOST);
