@@ -9,7 +9,7 @@ use super::tally::Tally;
 use mainstay_api::git_sync::WindowOverride;
 use mainstay_git::Commit;
 
-/// The progress of the present commit; empty before this agent has begun one.
+/// The progress of the present commit.
 #[derive(Debug, Default)]
 pub(super) struct CommitState {
     enforced: Enforced,

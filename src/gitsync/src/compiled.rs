@@ -14,7 +14,8 @@ use super::resolve::SyncRequest;
 use mainstay_manifest::{Form, memory};
 use mainstay_object::Object;
 
-/// The last compiled commit; empty before the first one.
+/// The last compiled commit; empty before the first one. While the objects of an earlier commit are kept, the caches are that
+/// commit's, and `desired` stays.
 #[derive(Default)]
 pub(super) struct Compiled {
     desired: Option<DesiredState>,

@@ -111,7 +111,7 @@ impl Task {
     pub(super) fn after(&mut self, sync: &GitSync, attempted: Result<Option<Outcome>, Refused>, began: Timestamp) {
         // A temporary failure does not show whether the remote is right, so the consumer stays unresolved.
         let passes = |refused: &Refused| matches!(refused.class, Class::Unavailable | Class::Conflict);
-        if !attempted.as_ref().is_err_and(passes) && self.sources.has_repository() {
+        if !attempted.as_ref().is_err_and(passes) && self.sources.is_repository_settled() {
             self.context.source.resolved(&self.names.consumer);
         }
         self.state.progress.trace_end(&attempted);

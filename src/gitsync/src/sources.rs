@@ -45,7 +45,7 @@ impl Sources {
     }
 
     /// Whether no Secret of the repository is being read.
-    pub(super) fn has_repository(&self) -> bool {
+    pub(super) fn is_repository_settled(&self) -> bool {
         self.repository.are_settled()
     }
 

@@ -63,12 +63,12 @@ impl WrittenInventory {
         self.is_rebuilt = true;
     }
 
-    /// Whether the inventory was rebuilt from labels and no round has ended since.
+    /// Whether the inventory was rebuilt from labels and no round without failures has ended since.
     pub(super) fn is_rebuilt(&self) -> bool {
         self.is_rebuilt
     }
 
-    /// Ends the round without prunes. Returns whether the inventory was rebuilt.
+    /// Ends the time without prunes, after a round without failures. Returns whether the inventory was rebuilt.
     pub(super) fn take_rebuilt(&mut self) -> bool {
         std::mem::take(&mut self.is_rebuilt)
     }
