@@ -4,7 +4,7 @@
 //! page may re-export items of its files without depending on them. An item that a file uses through a front page
 //! counts as a reference to the defining file.
 //!
-//! Not here: methods (Cargo restricts calls between crates), macros, and inline tests.
+//! Not here: methods (Cargo restricts calls between crates), macros, and items that only tests compile.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -12,6 +12,7 @@ use std::{
     path::Path,
 };
 
+use super::code::without_tests;
 use super::sources;
 
 /// A module path from the crate's root.
@@ -185,8 +186,7 @@ fn is_word(token: &str) -> bool {
 }
 
 fn parse(text: &str) -> File {
-    let code = text.split("#[cfg(test)]\nmod ").next().unwrap_or_default();
-    let tokens = tokens(code);
+    let tokens = tokens(&without_tests(text));
     let (mut imports, mut body, mut at) = (Vec::new(), Vec::new(), 0);
     while at < tokens.len() {
         if tokens[at] == "use" {

@@ -5,6 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use super::circles::literal;
+use super::code::without_tests;
 use super::{PRODUCT, production, sources};
 
 /// Maximum number of lines of a function, from its name to its last brace.
@@ -68,10 +69,9 @@ fn product_files() -> Vec<PathBuf> {
     PRODUCT.into_iter().flat_map(sources).filter(|path| !is_test(path)).collect()
 }
 
-/// Returns the code of a file without its inline tests.
+/// Returns the code of a file without the items that only tests compile.
 fn code_of(path: &Path) -> String {
-    let text = fs::read_to_string(path).unwrap();
-    text.split("#[cfg(test)]\nmod ").next().unwrap().to_owned()
+    without_tests(&fs::read_to_string(path).unwrap())
 }
 
 /// Returns the functions with a body, in the order of their ends.

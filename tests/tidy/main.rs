@@ -6,6 +6,7 @@
 mod addresses;
 mod book;
 mod circles;
+mod code;
 mod develop;
 mod functions;
 mod health;
@@ -23,6 +24,8 @@ use std::{
     fs,
     path::{Path, PathBuf},
 };
+
+use code::production;
 
 /// Crates and folders that act: they may wait, read clocks and files, and log. All others decide.
 const ACTING_CRATES: &[&str] =
@@ -612,13 +615,6 @@ fn files(folder: impl AsRef<Path>, extension: &str) -> Vec<PathBuf> {
     }
     found.sort();
     found
-}
-
-/// Returns a file without comments and inline tests.
-fn production(path: &Path) -> String {
-    let text = fs::read_to_string(path).unwrap();
-    let code = text.split("#[cfg(test)]\nmod ").next().unwrap();
-    code.lines().filter(|line| !line.trim_start().starts_with("//")).collect::<Vec<_>>().join("\n")
 }
 
 #[test]

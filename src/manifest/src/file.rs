@@ -16,7 +16,7 @@ use super::limits::{Budget, Limits, Spent, larger_than};
 use super::load::{Loaded, load, locate};
 use super::recognise;
 use super::render::Origins;
-use super::tokens::{Fault, Mark, Yaml};
+use super::tokens::{Fault, Mark, Yaml, control_character};
 use mainstay_object::{Flaw, Names, Object, Place, Step};
 
 /// Maximum number of errors per document whose exact position is determined.
@@ -320,16 +320,4 @@ struct Here {
     number: usize,
     lines_before: u32,
     bytes: usize,
-}
-
-/// Returns the first character that YAML does not allow.
-pub(super) fn control_character(text: &str) -> Option<Fault> {
-    let forbidden = |c: char| matches!(c, '\0'..='\x08' | '\x0b' | '\x0c' | '\x0e'..='\x1f' | '\x7f'..='\u{84}' | '\u{86}'..='\u{9f}' | '\u{feff}' | '\u{fffe}' | '\u{ffff}');
-    let at = text.find(forbidden)?;
-    let before = &text[..at];
-    let line = before.matches('\n').count() + 1;
-    let column = before.chars().rev().take_while(|c| *c != '\n').count() + 1;
-    let narrow = |number| u32::try_from(number).unwrap_or(u32::MAX);
-    let mark = Mark { line: narrow(line), column: narrow(column) };
-    Some(Fault::new(mark, "a control character is not allowed").with_hint("write it as an escape in double quotes"))
 }

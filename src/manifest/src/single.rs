@@ -3,10 +3,9 @@
 use serde_json::{Map, Value};
 
 use super::chunks::chunks;
-use super::file::control_character;
 use super::limits::{Budget, Limits, larger_than};
 use super::load::load;
-use super::tokens::Yaml;
+use super::tokens::{Yaml, control_character};
 
 /// The error of a text: the line, from 1 (0 if the line is unknown), and the description. The description may quote
 /// keys.

@@ -9,10 +9,9 @@ use serde_json::{Map, Value};
 
 use super::decryption::Decryption;
 use super::document::{At, objects};
-use super::file::control_character;
 use super::limits::{Budget, Form, Limits, larger_than};
 use super::load::load;
-use super::tokens::{Mark, Yaml};
+use super::tokens::{Mark, Yaml, control_character};
 use mainstay_object::{Names, Object, Place};
 
 /// Parses a text as a map. Errors may quote keys.

@@ -103,6 +103,18 @@ impl<'t> Tokens<'t> for Yaml<'t> {
     }
 }
 
+/// Returns the first character that YAML does not allow.
+pub(super) fn control_character(text: &str) -> Option<Fault> {
+    let forbidden = |c: char| matches!(c, '\0'..='\x08' | '\x0b' | '\x0c' | '\x0e'..='\x1f' | '\x7f'..='\u{84}' | '\u{86}'..='\u{9f}' | '\u{feff}' | '\u{fffe}' | '\u{ffff}');
+    let at = text.find(forbidden)?;
+    let before = &text[..at];
+    let line = before.matches('\n').count() + 1;
+    let column = before.chars().rev().take_while(|c| *c != '\n').count() + 1;
+    let narrow = |number| u32::try_from(number).unwrap_or(u32::MAX);
+    let mark = Mark { line: narrow(line), column: narrow(column) };
+    Some(Fault::new(mark, "a control character is not allowed").with_hint("write it as an escape in double quotes"))
+}
+
 fn mark(marker: granit_parser::Marker) -> Mark {
     let narrow = |number: usize| u32::try_from(number).unwrap_or(u32::MAX);
     Mark { line: narrow(marker.line()), column: narrow(marker.col().saturating_add(1)) }

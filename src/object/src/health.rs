@@ -29,7 +29,7 @@ use serde_json::Value;
 pub use others::is_established;
 pub use state::Health;
 
-use live::Live;
+use live::{Live, is_suspended};
 use state::Health::{Failed, Healthy, Progressing};
 
 use super::{Key, Object};
@@ -113,11 +113,4 @@ pub fn unsettled(live: &Value) -> Option<String> {
     let generation = number("/metadata/generation")?;
     let is_seen = number("/status/observedGeneration").is_none_or(|observed| observed == generation);
     (!is_seen).then(|| format!("its controller has not seen generation {generation}"))
-}
-
-/// Whether `spec.suspend` is true and the controller of the object leaves its status as it was. The controller of Jobs
-/// does not.
-pub(crate) fn is_suspended(live: &Value) -> bool {
-    let is_batch = live["apiVersion"].as_str().is_some_and(|version| version.starts_with("batch/"));
-    live.pointer("/spec/suspend") == Some(&Value::Bool(true)) && !is_batch
 }

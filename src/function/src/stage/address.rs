@@ -1,6 +1,6 @@
 //! Whether Knative has the address of a Function, for either flavour.
 
-use super::Observed;
+use super::observed::Observed;
 use crate::knative_presence::Presence;
 use crate::knative_state::KnativeService;
 

@@ -16,7 +16,10 @@ use self::failure::{Failure, last_problem, previous_failure, text, why_failed};
 use self::retry::failed;
 use self::situation::{SUBJECT, Situation};
 use self::start::{After, start, start_after, wait};
-use super::{Decision, Image, Observed, Resolved, kaniko, suspension};
+use super::decision::{Decision, Image};
+use super::observed::{Observed, Resolved};
+use super::step::Step;
+use super::{kaniko, suspension};
 use crate::BaseImage;
 use crate::build_queue::Admission;
 use crate::child_kind::ChildKind;
@@ -55,7 +58,7 @@ pub(super) fn image(resolved: &Resolved<'_>, observed: &Observed<'_>, now: Times
             decision.delete(ChildKind::Job, &other.identity);
         }
         if observed.holds(SUBJECT) {
-            decision.steps.push(super::Step::ConfirmCondition(SUBJECT));
+            decision.steps.push(Step::ConfirmCondition(SUBJECT));
         } else {
             let message = format!("Image {} is up to date", short(&built.digest));
             decision.set_condition(SUBJECT, Status::True, Reason::JobFinished, message);

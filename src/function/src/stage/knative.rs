@@ -13,7 +13,12 @@ use std::time::Duration;
 use jiff::Timestamp;
 
 use super::address::may_have_address;
-use super::{ConditionUpdate, Decision, Observed, Resolved, Step, put, serving};
+use super::apply::put;
+use super::decision::Decision;
+use super::observed::{Observed, Resolved};
+use super::rollout::goes_on;
+use super::serving;
+use super::step::{ConditionUpdate, Step};
 use crate::child_kind::ChildKind;
 use crate::children;
 use crate::knative_presence::Presence;
@@ -66,7 +71,7 @@ pub(super) fn leave_deployment(
     if live.has_ready_revision() {
         for identity in &observed.children.services {
             if identity.name == resolved.function.name {
-                let (knative, serves) = (live.identity.clone(), serving::goes_on(resolved, observed));
+                let (knative, serves) = (live.identity.clone(), goes_on(resolved, observed));
                 decision.steps.push(Step::GiveAddress { knative, serves });
             } else {
                 decision.delete(ChildKind::Service, identity);
@@ -109,7 +114,7 @@ pub(super) fn leave(resolved: &Resolved<'_>, observed: &Observed<'_>, _: Timesta
     } else {
         let knative = knative.iter().map(|service| service.identity.clone()).collect();
         let document = Box::new(children::service::build(resolved.function));
-        let (name, serves) = (name.clone(), serving::goes_on(resolved, observed));
+        let (name, serves) = (name.clone(), goes_on(resolved, observed));
         decision.steps.push(Step::TakeAddress { name, document, knative, serves });
     }
 }
@@ -159,7 +164,7 @@ pub(super) fn running(resolved: &Resolved<'_>, observed: &Observed<'_>, _: Times
     }
     // Without a new image, the old image keeps serving requests.
     update.outdated = decision.image.is_none();
-    if update.reason == Reason::ServiceWaiting && serving::goes_on(resolved, observed) {
+    if update.reason == Reason::ServiceWaiting && goes_on(resolved, observed) {
         (update.status, update.outdated) = (Status::True, true);
         update.message.push_str("; the previous version serves");
     }

@@ -7,22 +7,19 @@ use std::fmt::Write as _;
 
 use jiff::Timestamp;
 
-use super::{ConditionUpdate, Decision, Observed, Resolved, Step, address, one_of, put};
+use super::address;
+use super::apply::put;
+use super::decision::{Decision, one_of};
+use super::observed::{Observed, Resolved};
+use super::rollout::{deployments, goes_on, name_of_deployment};
+use super::step::{ConditionUpdate, Step};
 use crate::child_kind::ChildKind;
-use crate::child_state::{ChildIdentity, Condition, Deployment};
+use crate::child_state::{Condition, Deployment};
 use crate::children;
 use mainstay_api::function_conditions::{Reason, Status, Type};
 use mainstay_api::function_failure::NO_PODS;
 
 const SUBJECT: Type = Type::Running;
-
-fn deployments<'a>(observed: &Observed<'a>) -> Vec<&'a ChildIdentity> {
-    observed.children.deployments.iter().map(|deployment| &deployment.identity).collect()
-}
-
-fn name_of_deployment(resolved: &Resolved<'_>, observed: &Observed<'_>) -> String {
-    one_of(&mut Decision::default(), ChildKind::Deployment, &deployments(observed), children::name(resolved.function))
-}
 
 /// Returns the number of pods, and the labels that select them.
 pub(super) fn pods(resolved: &Resolved<'_>, observed: &Observed<'_>) -> (i64, String) {
@@ -95,14 +92,6 @@ pub(super) fn autoscaler(resolved: &Resolved<'_>, observed: &Observed<'_>, _: Ti
     let Some(document) = children::autoscaler::build(resolved.function, &name, &deployment, target) else { return };
     let update = (SUBJECT, [Reason::HorizontalPodAutoscalerCreated, Reason::HorizontalPodAutoscalerUpdated]);
     put(decision, observed, resolved, ChildKind::Autoscaler, &document, &there, update);
-}
-
-/// Whether the previous version keeps serving requests during a rollout.
-pub(super) fn goes_on(resolved: &Resolved<'_>, observed: &Observed<'_>) -> bool {
-    let name = name_of_deployment(resolved, observed);
-    let mut there = observed.children.deployments.iter().filter(|live| !live.identity.terminating);
-    let is_available = there.any(|live| live.identity.name == name && live.is_available());
-    observed.holds(SUBJECT) && (is_available || address::knative_serves(observed))
 }
 
 /// Whether the Deployment is ready at its current generation, with at least the minimum number of pods.

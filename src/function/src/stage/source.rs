@@ -2,7 +2,10 @@
 
 use jiff::Timestamp;
 
-use super::{ConditionUpdate, Decision, Observed, Resolved, Step, one_of, put};
+use super::apply::put;
+use super::decision::{Decision, one_of};
+use super::observed::{Observed, Resolved};
+use super::step::{ConditionUpdate, Step};
 use crate::child_kind::ChildKind;
 use crate::children;
 use crate::git::{self, Tree};

@@ -9,7 +9,8 @@ use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 
-use super::{Decision, Step};
+use super::decision::Decision;
+use super::step::Step;
 use crate::child_state::{Job, Suspension};
 use mainstay_api::function_conditions::{Reason, Status, Type};
 use mainstay_object::failure::Backoff;

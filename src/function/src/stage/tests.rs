@@ -8,13 +8,23 @@ mod kaniko;
 mod knative;
 mod serving;
 
+use std::time::Duration;
+
 use serde_json::{Value, json};
 
 use super::*;
-use crate::child_state;
-use crate::refusals::RefusalCause;
-use crate::{Credentials, resolve, tag};
+use crate::build_queue::Admission;
+use crate::child_kind::ChildKind;
+use crate::child_set::Children;
+use crate::child_state::{self, ChildIdentity};
+use crate::knative_presence::Presence;
+use crate::refusals::{RefusalCause, RefusedWrite, Write};
+use crate::registry::Transport;
+use crate::{Credentials, Settings, resolve, tag};
 use mainstay_api::Function;
+use mainstay_api::function::FunctionStatus;
+use mainstay_api::function_conditions::{self, Reason, Status, Type};
+use mainstay_object::{Digest, Key};
 
 const DIGEST: &str = "sha256:0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef";
 

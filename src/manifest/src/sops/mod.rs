@@ -38,4 +38,4 @@ pub use keys::{KeyId, Keys};
 pub use value::Plain;
 
 /// Prefix of every encrypted value.
-pub const MARKER: &str = "ENC[AES256_GCM,";
+pub(crate) const MARKER: &str = "ENC[AES256_GCM,";

@@ -4,8 +4,9 @@
 
 use serde_json::{Value, json};
 
+use super::Target;
+use super::encoding::encoded;
 use super::markup::{Html, LooseMarkdown, Markdown, Marked, Markup, Plain, Slack};
-use super::{Target, encoded};
 use crate::request::{REPORTER, Request};
 
 const WHOLE: usize = usize::MAX;

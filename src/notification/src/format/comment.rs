@@ -6,9 +6,10 @@
 use http::Method;
 use serde_json::json;
 
+use super::Target;
 use super::commit::{github, github_api, repository, segments};
+use super::encoding::encoded;
 use super::markup::{Code, Marked, Text};
-use super::{Target, encoded};
 use crate::comment::{Comment, PER_PAGE, Requests};
 use crate::delivery::Delivery;
 use crate::notice::{CHANGE_REQUEST, CommitState};

@@ -5,8 +5,9 @@
 use mainstay_api::conditions::cut;
 use serde_json::{Value, json};
 
+use super::encoding::{basic, encoded};
 use super::markup::{Data, Marked, Plain, Text};
-use super::{Target, basic, encoded, event};
+use super::{Target, event};
 use crate::address::{self, NO_AZURE_REPOSITORY, NO_REPOSITORY};
 use crate::notice::CommitState;
 use crate::provider_type::ProviderType as P;

@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 
+use super::Target;
+use super::encoding::encoded;
 use super::markup::{Html, LooseMarkdown, Marked, Text};
-use super::{Target, encoded};
 use crate::notice::CommitState;
 use crate::request::{REPORTER, Request};
 

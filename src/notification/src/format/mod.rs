@@ -5,12 +5,14 @@ mod chat;
 mod comment;
 mod commit;
 mod datadog;
+mod encoding;
 mod event;
 mod incident;
 mod markup;
 #[cfg(test)]
 mod tests;
 
+use self::encoding::basic;
 use self::markup::Marked;
 use crate::delivery::Delivery;
 use crate::nats::Publication;
@@ -96,14 +98,4 @@ impl Target {
             (None, None) => request,
         }
     }
-}
-
-fn basic(username: &str, password: &str) -> String {
-    use base64::prelude::{BASE64_STANDARD, Engine as _};
-    format!("Basic {}", BASE64_STANDARD.encode(format!("{username}:{password}")))
-}
-
-/// Returns a string, percent-encoded as a path segment.
-fn encoded(text: &str) -> String {
-    percent_encoding::utf8_percent_encode(text, percent_encoding::NON_ALPHANUMERIC).to_string()
 }

@@ -2,7 +2,6 @@
 
 use serde_json::Value;
 
-use super::is_suspended;
 use super::state::Health::{self, Healthy, Progressing};
 use crate::Key;
 use crate::redact::{redact_server_text, withhold_server_text};
@@ -108,6 +107,13 @@ impl Condition<'_> {
     pub(super) fn reason(&self) -> &str {
         self.value["reason"].as_str().unwrap_or_default()
     }
+}
+
+/// Whether `spec.suspend` is true and the controller of the object leaves its status as it was. The controller of Jobs
+/// does not.
+pub(super) fn is_suspended(live: &Value) -> bool {
+    let is_batch = live["apiVersion"].as_str().is_some_and(|version| version.starts_with("batch/"));
+    live.pointer("/spec/suspend") == Some(&Value::Bool(true)) && !is_batch
 }
 
 /// Returns the first result that is not healthy.

@@ -4,7 +4,9 @@ use super::situation::Situation;
 use crate::child_state::{End, Job, Progress};
 use crate::children::job::{EXECUTOR, INSTALL, PUSH};
 use crate::log_tail::log_tail;
-use crate::stage::{Decision, Observed, kaniko};
+use crate::stage::decision::Decision;
+use crate::stage::kaniko;
+use crate::stage::observed::Observed;
 use crate::syntax_error;
 use mainstay_api::build::{BuildFailure, FailureReason, Termination};
 

@@ -2,7 +2,7 @@
 
 use jiff::Timestamp;
 
-use crate::stage::{Observed, Resolved};
+use crate::stage::observed::{Observed, Resolved};
 use crate::tag::BuildCause;
 use mainstay_api::function_conditions::Type;
 

@@ -14,7 +14,10 @@ use crate::children::job::{self, Build, Origin, Previous};
 use crate::children::{self, build_job};
 use crate::refusals::Write;
 use crate::registry::Transport;
-use crate::stage::{ConditionUpdate, Decision, Observed, Record, Resolved, Step, desired, one_of, put};
+use crate::stage::apply::{desired, put};
+use crate::stage::decision::{Decision, Record, one_of};
+use crate::stage::observed::{Observed, Resolved};
+use crate::stage::step::{ConditionUpdate, Step};
 use mainstay_api::function_conditions::{Reason, Status};
 
 /// Interval of queue reports: seconds per position, and the maximum.
