@@ -33,7 +33,7 @@ impl Task {
         let seen = as_known_in(sync, self.cluster_id(sync)).into_owned();
         if !has_finalizer(sync) {
             // If the name of the ServiceAccount is invalid, no object was ever applied.
-            let left = match placed.and_then(|()| self.settle_policy(sync)) {
+            let left = match placed.and_then(|()| self.settle_policy(&seen)) {
                 Ok(()) => self.attempt(&seen).farewell(true).await.err(),
                 Err(refused) => Some(refused),
             };
@@ -42,7 +42,7 @@ impl Task {
             }
             return Next::Over;
         }
-        let settled = placed.and_then(|()| self.settle_policy(sync));
+        let settled = placed.and_then(|()| self.settle_policy(&seen));
         let ended = match settled {
             Ok(()) => self.attempt(&seen).finalize().await,
             Err(refused) => Err(refused),

@@ -145,6 +145,9 @@ impl Task {
         let is_pushed = self.timers.take_push(now, self.state.branch.commit());
         if changed || retry || is_pushed || self.timers.next_look() <= now {
             self.reported.status.turn.give_back();
+            if self.seen.is_of_another(&seen) {
+                self.context.writer.forget_decisions(&self.owner);
+            }
             self.seen.see(seen);
             if sync.metadata.deletion_timestamp.is_some() {
                 self.reported.status.turn.started();
@@ -186,10 +189,17 @@ impl Task {
         // request.
         let by_account = acts_as.is_some() || self.context.is_elsewhere();
         self.context.registry.update(&self.owner, |row| row.by_account = by_account);
-        let status = sync.status.clone().unwrap_or_default();
-        let suspended = sync.spec.suspended(Timestamp::now()).is_some();
+        let (mut status, now) = (sync.status.clone().unwrap_or_default(), Timestamp::now());
+        let suspended = sync.spec.suspended(now).is_some();
         let (drift, additions) = (sync.spec.drift, sync.spec.additions);
         let policy = Policy { drift, additions, suspended, confined, acts_as };
+        for decision in &mut status.last_decisions {
+            // The clock was set back, or a user wrote the status.
+            decision.when.0 = decision.when.0.min(now);
+        }
+        let exceeds = |count: i64, listed: usize| usize::try_from(count).is_ok_and(|count| count > listed);
+        let has_unlisted = exceeds(status.paused_objects, status.paused.len())
+            || exceeds(status.drifted_objects, status.drifted.len());
         let history = History {
             reverted: status.reverted,
             last_reverts: status.last_reverts,
@@ -197,6 +207,8 @@ impl Task {
             last_replacements: status.last_replacements,
             last_decisions: status.last_decisions,
             drifted: status.drifted,
+            paused: status.paused,
+            has_unlisted,
         };
         if self.context.writer.set_policy(&self.owner, policy, history) {
             // Objects that failed with the previous permissions may succeed with these.

@@ -64,6 +64,11 @@ impl SeenSync {
         self.seen.as_deref() != Some(now)
     }
 
+    /// Whether the GitSync was deleted and recreated since the last attempt.
+    pub(super) fn is_of_another(&self, now: &Seen) -> bool {
+        self.seen.as_ref().is_some_and(|seen| seen.uid != now.uid)
+    }
+
     /// Records the GitSync of an attempt.
     pub(super) fn see(&mut self, seen: Seen) {
         self.seen = Some(Box::new(seen));
@@ -170,6 +175,18 @@ mod tests {
         assert!(seen.differs_from(&Seen::of(&sync, None, None, None)));
         seen.forget();
         assert!(seen.differs_from(&now));
+    }
+
+    #[test]
+    fn a_recreated_git_sync_is_another_one() {
+        let (mut sync, mut seen) = (sync(), SeenSync::default());
+        sync.metadata.uid = Some("u1".to_owned());
+        let first = Seen::of(&sync, None, None, None);
+        assert!(!seen.is_of_another(&first));
+        seen.see(first.clone());
+        assert!(!seen.is_of_another(&first));
+        sync.metadata.uid = Some("u2".to_owned());
+        assert!(seen.is_of_another(&Seen::of(&sync, None, None, None)));
     }
 
     #[test]

@@ -255,9 +255,9 @@ mod tests {
         });
         check(Urgency::Counters, |new| {
             let when = Time(jiff::Timestamp::UNIX_EPOCH);
-            let decided = Decided::RevertFailed;
+            let decided = Decided::SlowedDown;
             let object = "a".into();
-            new.last_decisions.push(Decision { object, decided, who: None, code: None, until: None, times: 2, when });
+            new.last_decisions.push(Decision { object, decided, who: None, until: None, times: 2, when });
         });
         check(Urgency::Now, |new| new.applied_commit = Some("c2".into()));
         check(Urgency::Now, |new| new.conditions[0].status = "True".into());

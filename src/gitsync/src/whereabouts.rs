@@ -119,6 +119,9 @@ pub(super) fn as_known_in<'s>(sync: &'s GitSync, id: Option<&str>) -> Cow<'s, Gi
         terminating_objects: 0,
         drifted: Vec::new(),
         drifted_objects: 0,
+        paused: Vec::new(),
+        paused_objects: 0,
+        last_decisions: Vec::new(),
         frozen: None,
         shared: None,
         ..status
@@ -138,4 +141,28 @@ pub(super) fn nowhere(home: &Context, sync: &GitSync) -> Arc<Context> {
     let id = sync.status.as_ref().and_then(|status| status.cluster.as_deref());
     let registry = id.map_or_else(Arc::default, |id| home.clusters.registry(id));
     Arc::new(home.elsewhere(home.writer.clone(), registry, None))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn the_decisions_and_pauses_of_another_cluster_are_not_known() {
+        let mut sync = GitSync::new("shop", serde_json::from_value(json!({"gitRepository": "shop"})).unwrap());
+        let decided =
+            json!({"object": "ConfigMap shop/a", "decided": "Paused", "times": 1, "when": "2030-01-01T00:00:00Z"});
+        let status = json!({
+            "cluster": "one", "lastDecisions": [decided], "paused": [{"object": "ConfigMap shop/a"}], "pausedObjects": 1,
+        });
+        sync.status = Some(serde_json::from_value(status).unwrap());
+        let known = |id: Option<&str>| {
+            let status = as_known_in(&sync, id).into_owned().status.unwrap();
+            (status.last_decisions.len(), status.paused.len(), status.paused_objects)
+        };
+        assert_eq!(known(Some("one")), (1, 1, 1));
+        assert_eq!([known(Some("two")), known(None)], [(0, 0, 0); 2]);
+    }
 }

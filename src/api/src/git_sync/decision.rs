@@ -1,7 +1,7 @@
 //! The last decisions of the agent about objects, as the status of a GitSync lists them.
 //!
 //! Not here: reverts, replacements and applies of commits. They have lists of their own, so that none of them displaces
-//! another decision.
+//! another decision. Failed applies and reverts are in `failures` and `drifted` as long as they last.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use schemars::JsonSchema;
@@ -25,16 +25,13 @@ pub struct Decision {
     /// Field manager whose change is the cause; absent if it is not known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub who: Option<String>,
-    /// HTTP status code of the API server's refusal; absent if it has refused nothing.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub code: Option<i32>,
-    /// Time at which a pause ends, or at which a failed revert is tried again; absent if there is no such time.
+    /// Time at which a pause ends; absent if it has no end.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<TimeSchema>")]
     pub until: Option<Time>,
-    /// Number of equal decisions in succession. Equal pauses and failed applies count as one.
+    /// Number of equal decisions since the object's last pause. A pause and its end are never counted together.
     pub times: i64,
-    /// Time of the last of them; of the first pause or failed apply.
+    /// Time of the last of them.
     #[schemars(with = "TimeSchema")]
     pub when: Time,
 }
@@ -48,22 +45,15 @@ pub enum Decided {
     Resumed,
     /// Reverts of the object wait, because another client keeps changing it.
     SlowedDown,
-    /// The revert of the object failed repeatedly, so the next attempt waits.
-    RevertFailed,
-    /// The state of the commit could not be applied to the object.
-    ApplyFailed,
     /// The change of the object is reported and stays, because `spec.drift` is `Report`.
     Reported,
     /// An audit found a change that no watch had shown.
     Missed,
 }
 
-impl Decision {
-    /// Returns whether this is the same decision as `other`, made at another time. The time of the next attempt does not
-    /// matter.
-    pub fn repeats(&self, other: &Self) -> bool {
-        let is_same_cause = self.who == other.who && self.code == other.code;
-        let is_same_end = self.decided != Decided::Paused || self.until == other.until;
-        self.object == other.object && self.decided == other.decided && is_same_cause && is_same_end
+impl Decided {
+    /// Whether a pause begins or ends.
+    pub fn is_about_pause(self) -> bool {
+        matches!(self, Self::Paused | Self::Resumed)
     }
 }

@@ -78,7 +78,7 @@ pub struct GitSyncStatus {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub last_replacements: Vec<Replacement>,
     /// The last 20 other decisions about objects, newest first, at most 10 about one object: pauses and their ends, reverts
-    /// that wait or failed, failed applies, drift that was only reported or that an audit found.
+    /// that wait because another client keeps changing the object, drift that was only reported or that an audit found.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 20))]
     pub last_decisions: Vec<Decision>,

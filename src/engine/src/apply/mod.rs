@@ -6,7 +6,7 @@
 //!   code that deletes objects
 //! - `rerun`: recreates Jobs and Pods that ended; `replace`: recreates objects after a change of an immutable field
 //! - `revert`: reverts; `report`: drift that is only reported; `waiting`: drift that waits; `edit`: a description of
-//!   an edit; `decided`: decisions for the status of a GitSync
+//!   an edit; `decided`: decisions that messages report
 //! - `dry_run`: the result of an apply without the apply; `audit`: finds unnoticed changes by dry runs; `audited`:
 //!   counts of audits; `load`: server load seen by requests
 //! - `server_side`: server-side apply and its collisions; `replicas`: handover of a replica count; `transfer`:

@@ -141,11 +141,9 @@ impl Writer {
         let is_new = {
             let mut store = self.store();
             store.hold(owner, Arc::clone(desired), LastApplied::default());
-            store.get_mut(&desired.key).filter(|managed| managed.owner == *owner).is_some_and(|mut managed| {
-                let was_paused = managed.phase.pause().is_some();
-                managed.phase.begin_pause(PauseEnd::Open);
-                !was_paused
-            })
+            let managed = store.get(&desired.key).filter(|managed| managed.owner == *owner);
+            let is_running = managed.is_some_and(|managed| managed.phase.pause().is_none());
+            is_running && store.begin_pause(&desired.key, PauseEnd::Open, self.now())
         };
         if is_new {
             self.watch_by_name(desired);
@@ -200,6 +198,11 @@ impl Writer {
     /// Sets the memory limit of all owners in bytes.
     pub fn limit_memory(&self, bytes: usize) {
         self.store().memory.set_limit(bytes);
+    }
+
+    /// Removes the decisions about the objects of an owner that was recreated.
+    pub fn forget_decisions(&self, owner: &Owner) {
+        self.store().forget_decisions(owner);
     }
 
     /// Removes an owner with all its objects.

@@ -12,7 +12,6 @@ use futures::{Stream, StreamExt, stream};
 use serde_json::{Value, json};
 
 use super::Writer;
-use super::decided;
 use super::follow_up::FollowUp;
 use super::replace::{Occasion, Replaced};
 use crate::managed::Appliers;
@@ -194,10 +193,6 @@ impl Writer {
         let under_way = UnderWay { writer: self, desired, seen: Some(seen) };
         let outcome = acting.put_now(owner, step, &version).await;
         let seen = under_way.end();
-        if let Err(NotPut::Failed(error) | NotPut::Immutable(error, _)) = &outcome {
-            let decision = decided::apply_failed(key, error, self.now());
-            self.store().record_decision(owner, decision);
-        }
         match &outcome {
             Ok(put) if put.change == Change::Anothers => self.store().put_failed(desired, seen, false),
             // The live object keeps its last apply until it is gone.
@@ -295,7 +290,7 @@ impl Writer {
             Ok(applied) => applied,
         };
         let digest = answered.last_applied.digest;
-        self.store().answered(desired, answered);
+        self.store().answered(desired, answered, self.now());
         let known = expected.as_deref().unwrap_or(&before);
         let change = if is_terminating(&answer) {
             Change::Terminating
@@ -336,7 +331,7 @@ impl Writer {
                     return Ok(Put::without(Change::Anothers));
                 };
                 let digest = answered.last_applied.digest;
-                self.store().answered(desired, answered);
+                self.store().answered(desired, answered, self.now());
                 let uid = uid(&answer).to_owned();
                 Ok(Put { change: Change::Changed, uid, digest, answer, awaits: None })
             }

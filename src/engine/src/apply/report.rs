@@ -36,6 +36,7 @@ impl Writer {
         let (fields, who) = (found.fields.clone(), found.who.clone());
         let message = Message::DriftSeen { subject: owner.clone(), object: key.to_string(), fields, who };
         self.announce(&owner, Some((desired, live)), &message);
+        self.store().record_report(&owner, desired, &found.differing(), self.now());
         if let Some(mut managed) = self.store().get_mut(key) {
             managed.succeeded();
         }

@@ -11,7 +11,6 @@ use std::time::{Duration, Instant, SystemTime};
 use serde_json::{Value, json};
 
 use super::Writer;
-use super::decided;
 use super::edit::{Edit, fields_not_put_back};
 use super::load::{ServerLoad, is_overloaded};
 use super::replace::{Occasion, Replaced};
@@ -158,7 +157,7 @@ impl Writer {
         let is_unchanged = found.is_some_and(|live| resource_version(live) == resource_version(&answer));
         let edit = (!asked_by_commit && !is_replaced && !is_unchanged)
             .then(|| self.reverted_edit(desired, found, (&answer, &answered), over));
-        let owner = self.store().answered(desired, answered);
+        let owner = self.store().answered(desired, answered, self.now());
         self.retry_dependents(desired);
         let Some(owner) = owner else { return Ok(load) };
         if let Some(edit) = edit {
@@ -249,13 +248,13 @@ impl Writer {
         match verdict {
             Verdict::Revert => return true,
             Verdict::InSync => {
-                let resumed = self.store().get_mut(key).is_some_and(|mut managed| managed.phase.end_pause());
+                let resumed = self.store().end_pause(key, self.now());
                 if resumed {
                     self.carry_out(key, Next::Resumed);
                 }
             }
             Verdict::LeaveAlone(Reason::BreakGlass(until)) => {
-                let new = self.store().get_mut(key).is_some_and(|mut m| m.phase.begin_pause(until));
+                let new = self.store().begin_pause(key, until, self.now());
                 if new {
                     self.carry_out(key, Next::Paused(until));
                 }
@@ -299,7 +298,7 @@ impl Writer {
         let key = &desired.key;
         let live = seen.live.as_ref().and_then(Sight::value).map(Cow::into_owned);
         let NotPutBack { reports, fields, .. } = failure.clone();
-        let (cause, code) = (failure.text(), failure.ground.code());
+        let cause = failure.text();
         let age = seen.at.elapsed();
         let failed = self.store().revert_failed(key, seen, failure);
         let Some((owner, attempts)) = failed else { return };
@@ -320,10 +319,6 @@ impl Writer {
         }
         let reason = if reports { DriftReason::Report } else { DriftReason::RevertFailed };
         let now = self.now();
-        if !reports && attempts >= REMARKABLE {
-            let decision = decided::revert_failed(key, attempts, code, now + wait, now);
-            self.store().record_decision(&owner, decision);
-        }
         self.store().note_not_put_back(key, live.as_ref(), reason, now + wait, now);
         self.notify(&owner);
     }

@@ -118,7 +118,7 @@ impl Writer {
             }
             // The object does not have the desired state yet. If a later request fails, it is applied again because it
             // is outdated.
-            self.store().answered(desired, answered);
+            self.store().answered(desired, answered, self.now());
             self.store().mark_outdated(&desired.key);
             if let Some(expected) = way.body.pointer_mut("/metadata/resourceVersion") {
                 *expected = json!(resource_version(&answer));

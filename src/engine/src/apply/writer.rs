@@ -20,7 +20,6 @@ use crate::managed::installation::Installation;
 use crate::managed::pending::Next;
 use crate::managed::store::Store;
 use crate::notification::Message;
-use mainstay_api::git_sync::{Decided, Decision};
 use mainstay_cluster::liveness::Component;
 use mainstay_cluster::reflector::Delta;
 use mainstay_cluster::{Cluster, Error, Regarding};
@@ -309,22 +308,19 @@ impl Writer {
                 self.follow_up(FollowUp::Revert(key.clone(), generation));
             }
             Next::Paused(until) => {
-                self.announce_pause(decided::paused(key, until, self.now()), key, until.problem());
+                self.announce_pause(key, true, until.problem());
                 if let Some(until) = until.time() {
                     let wait = Duration::try_from(until - self.now()).unwrap_or_default();
                     self.follow_up(FollowUp::LookAgain(key.clone(), wait + AFTER_PAUSE));
                 }
             }
-            Next::Resumed => self.announce_pause(decided::resumed(key, self.now()), key, None),
+            Next::Resumed => self.announce_pause(key, false, None),
         }
     }
 
-    /// Records and announces that an object is paused or resumed.
-    fn announce_pause(&self, decision: Decision, key: &Key, problem: Option<&'static str>) {
+    fn announce_pause(&self, key: &Key, paused: bool, problem: Option<&'static str>) {
         let owner = self.store().get(key).map(|managed| managed.owner.clone());
         if let Some(owner) = owner {
-            let paused = decision.decided == Decided::Paused;
-            self.store().record_decision(&owner, decision);
             let message = Message::Paused { subject: owner.clone(), object: key.to_string(), paused, problem };
             self.announce(&owner, None, &message);
             self.notify(&owner);

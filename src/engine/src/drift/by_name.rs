@@ -62,11 +62,14 @@ impl Drift {
             }
             break;
         }
-        let resumed = self.writer.store().get_mut(&key).is_some_and(|mut managed| {
-            // This watch ends, so its guard is not needed any more.
-            managed.followed = None;
-            managed.phase.end_pause()
-        });
+        let resumed = {
+            let mut store = self.writer.store();
+            if let Some(mut managed) = store.get_mut(&key) {
+                // This watch ends, so its guard is not needed any more.
+                managed.followed = None;
+            }
+            store.end_pause(&key, self.writer.now())
+        };
         if resumed {
             self.writer.carry_out(&key, Next::Resumed);
         }

@@ -6,10 +6,11 @@ use std::sync::Arc;
 use jiff::Timestamp;
 
 use super::health_rules::HealthRules;
+use super::recalled::Recalled;
 use super::replacement::ReplacedKinds;
 use super::verdict::{Reason, Verdict};
 use mainstay_api::DriftPolicy;
-use mainstay_api::git_sync::{Decision, Drifted, Replacement, Revert};
+use mainstay_api::git_sync::{Decision, Drifted, Pause, Replacement, Revert};
 use mainstay_cluster::ServiceAccount;
 use mainstay_object::Key;
 
@@ -53,6 +54,10 @@ pub struct History {
     pub last_decisions: Vec<Decision>,
     /// Remaining drift.
     pub drifted: Vec<Drifted>,
+    /// Paused objects.
+    pub paused: Vec<Pause>,
+    /// Whether more objects were paused or had drifted than these.
+    pub has_unlisted: bool,
 }
 
 /// The state of an owner.
@@ -71,6 +76,8 @@ pub(crate) struct Account {
     pub(crate) scaled: HashSet<Key>,
     /// Remaining drift from the status, of objects that are not in the store yet.
     recalled: Vec<Drifted>,
+    /// The pauses and the reported drift of the status.
+    pub(super) known: Recalled,
     /// Objects that are exempt from reverts, with the start of the exemption: the owner needs them to read its
     /// repository, and that read fails.
     pub(crate) unread: BTreeMap<Key, Timestamp>,
@@ -79,7 +86,8 @@ pub(crate) struct Account {
 impl Account {
     /// Returns the account of an owner with this history.
     pub(crate) fn new(policy: Policy, history: History) -> Self {
-        let History { reverted, last_reverts, replaced, last_replacements, drifted, .. } = history;
+        let History { reverted, last_reverts, replaced, last_replacements, drifted, paused, has_unlisted, .. } =
+            history;
         Self {
             policy,
             reverted,
@@ -89,6 +97,7 @@ impl Account {
             replaced_kinds: ReplacedKinds::default(),
             health_rules: None,
             scaled: HashSet::new(),
+            known: Recalled::new(paused, &drifted, has_unlisted),
             recalled: drifted,
             unread: BTreeMap::new(),
         }

@@ -66,11 +66,6 @@ impl Ground {
         let causes = causes.map(|cause| (cause.reason.clone(), cause.field.clone())).collect();
         Self { code: error.code(), causes, is_kind_unserved: error.is_kind_unserved() }
     }
-
-    /// Returns the HTTP status code of the refusal.
-    pub(crate) fn code(&self) -> Option<u16> {
-        self.code
-    }
 }
 
 /// Attempts that failed.

@@ -1,47 +1,41 @@
 //! The last decisions about objects, for the status of their owner and for `mainstay trace`.
 //!
-//! Invariant: the memory is bounded, whatever the number of objects and of owners. A repeated decision is counted in its
-//! entry, so it displaces no other one.
+//! Invariant: the memory of an owner is bounded, whatever the number of its objects. The decisions about the objects of
+//! one owner displace none of another.
+//! Invariant: a decision contains no value and no field of an object.
 //!
 //! Not here: reverts and replacements (`account`), and applies of commits, which have lists of their own.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 
-use mainstay_api::git_sync::{DECISIONS, DECISIONS_OF_OBJECT, Decided, Decision};
-use mainstay_object::Owner;
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
-/// Maximum number of entries of all owners: about 256 KiB with usual names.
-const TOTAL: usize = 1536;
-/// Maximum number of failed applies of an owner: those of one commit displace no other decisions.
-const FAILED_APPLIES: usize = DECISIONS / 2;
+use super::inventory::Inventory;
+use super::pause_end::PauseEnd;
+use mainstay_api::git_sync::{DECISIONS, DECISIONS_OF_OBJECT, Decided, Decision, UNKNOWN};
+use mainstay_object::{Key, Owner};
+
 /// Maximum length of a recalled name in bytes. A user may have written the status.
 const LONGEST: usize = 1024;
+/// Maximum length of the name of a field manager, in characters. A remote cluster may send any name.
+const LONGEST_MANAGER: usize = 128;
 
 /// The last decisions, newest first, by the owner of the object.
 #[derive(Debug, Default)]
 pub(crate) struct Decisions(HashMap<Owner, VecDeque<Decision>>);
 
 impl Decisions {
-    /// Records a decision.
+    /// Records a decision. One that repeats an earlier decision since the last pause of the object is counted there.
     pub(super) fn record(&mut self, owner: &Owner, mut decision: Decision) {
         let all = self.0.entry(owner.clone()).or_default();
-        let newest = all.iter().position(|known| known.object == decision.object);
-        match newest.filter(|at| all.get(*at).is_some_and(|known| known.repeats(&decision))) {
-            Some(_) if is_recorded_once(decision.decided) => return,
-            Some(at) => {
-                let times = all.remove(at).map_or(0, |known| known.times);
-                decision.times = times.saturating_add(1).max(decision.times);
-            }
-            None => {
-                remove_oldest(all, DECISIONS_OF_OBJECT, |known| known.object == decision.object);
-                if decision.decided == Decided::ApplyFailed {
-                    remove_oldest(all, FAILED_APPLIES, |known| known.decided == Decided::ApplyFailed);
-                }
-            }
+        if let Some(times) = repeated(all, &decision).and_then(|at| all.remove(at)).map(|known| known.times) {
+            decision.times = times.saturating_add(1);
+        } else {
+            remove_oldest(all, &decision.object);
         }
         all.push_front(decision);
         all.truncate(DECISIONS);
-        self.shrink();
     }
 
     /// Records the decisions of an earlier agent, newest first.
@@ -51,7 +45,19 @@ impl Decisions {
         decisions.truncate(DECISIONS);
         if !decisions.is_empty() {
             self.0.insert(owner.clone(), decisions.into());
-            self.shrink();
+        }
+    }
+
+    /// Removes the decisions about objects that the inventory of their owner does not list.
+    pub(super) fn keep_listed(&mut self, owner: &Owner, inventory: &Inventory) {
+        let Some(all) = self.0.get_mut(owner) else { return };
+        // An inventory may be large, so only keys with these names are written as text.
+        let names = all.iter().filter_map(|known| known.object.rsplit(['/', ' ']).next()).collect::<HashSet<_>>();
+        let listed = inventory.0.keys().filter(|key| names.contains(&*key.name));
+        let listed = listed.map(ToString::to_string).collect::<HashSet<_>>();
+        all.retain(|known| listed.contains(&known.object));
+        if all.is_empty() {
+            self.remove_owner(owner);
         }
     }
 
@@ -63,30 +69,40 @@ impl Decisions {
     pub(super) fn remove_owner(&mut self, owner: &Owner) {
         self.0.remove(owner);
     }
+}
 
-    /// Removes the oldest decisions of all owners beyond the maximum.
-    fn shrink(&mut self) {
-        let mut total: usize = self.0.values().map(VecDeque::len).sum();
-        while total > TOTAL {
-            let oldest = self.0.values_mut().min_by_key(|all| all.back().map(|decision| decision.when.0));
-            let Some(all) = oldest else { return };
-            all.pop_back();
-            total -= 1;
-            self.0.retain(|_, all| !all.is_empty());
-        }
+/// Returns a decision with a new time.
+pub(crate) fn decision(decided: Decided, key: &Key, now: Timestamp) -> Decision {
+    Decision { object: key.to_string(), decided, who: None, until: None, times: 1, when: Time(now) }
+}
+
+/// Returns a decision that the change of a field manager has caused.
+pub(crate) fn caused_by(decided: Decided, who: &str, key: &Key, now: Timestamp) -> Decision {
+    let who = (who != UNKNOWN).then(|| who.chars().take(LONGEST_MANAGER).collect());
+    Decision { who, ..decision(decided, key, now) }
+}
+
+/// Returns the decision to leave a paused object as it is.
+pub(super) fn paused(key: &Key, until: PauseEnd, now: Timestamp) -> Decision {
+    Decision { until: until.time().map(Time), ..decision(Decided::Paused, key, now) }
+}
+
+/// Returns the index of the entry that a decision repeats.
+fn repeated(all: &VecDeque<Decision>, decision: &Decision) -> Option<usize> {
+    if decision.decided.is_about_pause() {
+        return None;
     }
+    let of_object = all.iter().enumerate().filter(|(_, known)| known.object == decision.object);
+    let mut since_pause = of_object.take_while(|(_, known)| !known.decided.is_about_pause());
+    let found = since_pause.find(|(_, known)| known.decided == decision.decided && known.who == decision.who);
+    found.map(|(at, _)| at)
 }
 
-/// Whether a repeated decision leaves the status as it is. A starting agent sees a pause again, and the same failure of a
-/// retried apply is no reason to write a status.
-fn is_recorded_once(decided: Decided) -> bool {
-    matches!(decided, Decided::Paused | Decided::Resumed | Decided::ApplyFailed)
-}
-
-/// Removes the oldest of the selected decisions if there are already `most` of them.
-fn remove_oldest(all: &mut VecDeque<Decision>, most: usize, is_selected: impl Fn(&Decision) -> bool) {
-    if all.iter().filter(|known| is_selected(known)).count() >= most
-        && let Some(oldest) = all.iter().rposition(is_selected)
+/// Removes the oldest decision about an object if there are already [`DECISIONS_OF_OBJECT`] of them.
+fn remove_oldest(all: &mut VecDeque<Decision>, object: &str) {
+    let is_about = |known: &Decision| known.object == object;
+    if all.iter().filter(|known| is_about(known)).count() >= DECISIONS_OF_OBJECT
+        && let Some(oldest) = all.iter().rposition(is_about)
     {
         all.remove(oldest);
     }
@@ -94,28 +110,31 @@ fn remove_oldest(all: &mut VecDeque<Decision>, most: usize, is_selected: impl Fn
 
 #[cfg(test)]
 mod tests {
-    use jiff::Timestamp;
-    use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-
     use super::*;
+    use crate::managed::inventory::Entry;
 
-    fn owner(number: usize) -> Owner {
-        Owner::git_sync("shop", &number.to_string())
+    fn owner() -> Owner {
+        Owner::git_sync("shop", "demo")
     }
 
     fn decision(object: &str, decided: Decided, second: usize) -> Decision {
-        let when = Time(Timestamp::from_second(i64::try_from(second).unwrap()).unwrap());
-        Decision { object: object.to_owned(), decided, who: None, code: None, until: None, times: 1, when }
+        let key = Key::new("", "ConfigMap", Some("shop"), object);
+        super::decision(decided, &key, Timestamp::from_second(i64::try_from(second).unwrap()).unwrap())
+    }
+
+    fn by(who: &str, decision: Decision) -> Decision {
+        Decision { who: Some(who.to_owned()), ..decision }
     }
 
     /// Returns the objects, with the seconds of the decisions about them.
     fn listed(decisions: &Decisions, owner: &Owner) -> Vec<(String, i64)> {
-        decisions.of(owner).into_iter().map(|known| (known.object, known.when.0.as_second())).collect()
+        let name = |object: String| object.trim_start_matches("ConfigMap shop/").to_owned();
+        decisions.of(owner).into_iter().map(|known| (name(known.object), known.when.0.as_second())).collect()
     }
 
     #[test]
     fn the_newest_decisions_of_an_object_and_of_an_owner_are_kept() {
-        let (mut decisions, owner) = (Decisions::default(), owner(0));
+        let (mut decisions, owner) = (Decisions::default(), owner());
         decisions.record(&owner, decision("quiet", Decided::Reported, 0));
         for second in 1..=30 {
             let decided = if second % 2 == 0 { Decided::Paused } else { Decided::Resumed };
@@ -129,70 +148,59 @@ mod tests {
         }
         let all = listed(&decisions, &owner);
         assert_eq!((all.len(), all[0].1, all[DECISIONS - 1].1), (DECISIONS, 60, 41));
+        decisions.record(&Owner::git_sync("other", "demo"), decision("a", Decided::Reported, 61));
+        assert_eq!(decisions.of(&owner).len(), DECISIONS, "another owner displaces nothing");
     }
 
     #[test]
-    fn a_repeated_decision_is_counted_and_a_repeated_pause_is_not() {
-        let (mut decisions, owner) = (Decisions::default(), owner(0));
+    fn repeated_decisions_are_counted_until_the_object_is_paused() {
+        let (mut decisions, owner) = (Decisions::default(), owner());
         for second in 0..1000 {
-            decisions.record(&owner, decision("web", Decided::RevertFailed, second));
-        }
-        decisions.record(&owner, decision("api", Decided::Paused, 1000));
-        decisions.record(&owner, decision("web", Decided::RevertFailed, 1001));
-        decisions.record(&owner, decision("api", Decided::Paused, 1002));
-        let all = decisions.of(&owner);
-        assert_eq!(listed(&decisions, &owner), [("web".to_owned(), 1001), ("api".to_owned(), 1000)]);
-        assert_eq!([all[0].times, all[1].times], [1001, 1]);
-        let other = Decision { who: Some("kubectl".to_owned()), ..decision("web", Decided::RevertFailed, 1003) };
-        decisions.record(&owner, other);
-        assert_eq!(decisions.of(&owner).len(), 3, "another cause is another decision");
-    }
-
-    #[test]
-    fn failed_applies_of_many_objects_leave_half_of_the_entries() {
-        let (mut decisions, owner) = (Decisions::default(), owner(0));
-        for number in 0..DECISIONS - FAILED_APPLIES {
-            decisions.record(&owner, decision(&format!("paused-{number}"), Decided::Paused, number));
-        }
-        for second in 100..1100 {
-            decisions.record(&owner, decision(&format!("failed-{}", second % 500), Decided::ApplyFailed, second));
+            let who = if second % 2 == 0 { "kubectl" } else { "helm" };
+            let decided = if second % 4 < 2 { Decided::Reported } else { Decided::SlowedDown };
+            decisions.record(&owner, by(who, decision("web", decided, second)));
+            decisions.record(&owner, decision("api", Decided::Missed, second));
         }
         let all = decisions.of(&owner);
-        let count = |decided: Decided| all.iter().filter(|known| known.decided == decided).count();
-        assert_eq!([count(Decided::Paused), count(Decided::ApplyFailed)], [DECISIONS - FAILED_APPLIES, FAILED_APPLIES]);
-        let before = all[0].clone();
-        decisions.record(&owner, Decision { when: Time(Timestamp::UNIX_EPOCH), ..before.clone() });
-        assert_eq!(decisions.of(&owner)[0], before, "a retry with the same failure changes nothing");
-        decisions.record(&owner, Decision { code: Some(422), ..before });
-        assert_eq!(decisions.of(&owner)[0].code, Some(422));
-    }
-
-    #[test]
-    fn the_oldest_decisions_of_all_owners_go_first() {
-        let mut decisions = Decisions::default();
-        let owners = TOTAL / DECISIONS + 2;
-        for number in 0..owners {
-            for at in 0..DECISIONS {
-                let second = number * DECISIONS + at;
-                decisions.record(&owner(number), decision(&second.to_string(), Decided::Reported, second));
-            }
-        }
-        assert_eq!(decisions.0.values().map(VecDeque::len).sum::<usize>(), TOTAL);
-        assert!(decisions.of(&owner(0)).is_empty(), "its decisions are the oldest");
-        assert_eq!(decisions.of(&owner(owners - 1)).len(), DECISIONS);
-        decisions.remove_owner(&owner(owners - 1));
-        assert!(decisions.of(&owner(owners - 1)).is_empty());
+        let times = |all: &[Decision]| all.iter().map(|known| known.times).collect::<Vec<_>>();
+        assert_eq!(times(&all), [1000, 250, 250, 250, 250]);
+        decisions.record(&owner, decision("web", Decided::Paused, 1000));
+        decisions.record(&owner, decision("web", Decided::Paused, 1001));
+        decisions.record(&owner, by("helm", decision("web", Decided::Reported, 1002)));
+        assert_eq!(times(&decisions.of(&owner)), [1, 1, 1, 1000, 250, 250, 250, 250]);
     }
 
     #[test]
     fn decisions_of_an_earlier_agent_are_recalled_unless_they_are_too_large() {
-        let (mut decisions, owner) = (Decisions::default(), owner(0));
-        let long = decision(&"x".repeat(LONGEST + 1), Decided::Reported, 1);
+        let (mut decisions, owner) = (Decisions::default(), owner());
+        let long = decision(&"x".repeat(LONGEST), Decided::Reported, 1);
         let many = (0..100).map(|second| decision("web", Decided::Missed, 200 - second));
         decisions.recall(&owner, std::iter::once(long).chain(many).collect());
         let all = listed(&decisions, &owner);
         assert_eq!((all.len(), &all[0]), (DECISIONS, &("web".to_owned(), 200)));
         decisions.record(&owner, decision("web", Decided::Missed, 300));
         assert_eq!(decisions.of(&owner)[0].times, 2);
+    }
+
+    #[test]
+    fn decisions_about_objects_that_the_inventory_lacks_are_removed() {
+        let (mut decisions, owner) = (Decisions::default(), owner());
+        let both = vec![decision("my-web", Decided::Paused, 2), decision("web", Decided::Paused, 1)];
+        decisions.recall(&owner, both);
+        let mut inventory = Inventory::default();
+        inventory.0.insert(Key::new("", "ConfigMap", Some("shop"), "web"), Entry::default());
+        decisions.keep_listed(&owner, &inventory);
+        assert_eq!(listed(&decisions, &owner), [("web".to_owned(), 1)]);
+        decisions.keep_listed(&owner, &Inventory::default());
+        assert!(decisions.of(&owner).is_empty());
+    }
+
+    #[test]
+    fn a_decision_has_the_bounded_name_of_a_known_field_manager() {
+        let key = Key::new("", "Secret", Some("shop"), "key");
+        let who = |who: &str| caused_by(Decided::Reported, who, &key, Timestamp::UNIX_EPOCH).who;
+        assert_eq!(who("kubectl-edit").as_deref(), Some("kubectl-edit"));
+        assert_eq!(who(UNKNOWN), None);
+        assert_eq!(who(&"ü".repeat(1000)), Some("ü".repeat(LONGEST_MANAGER)));
     }
 }

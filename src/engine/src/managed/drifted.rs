@@ -103,6 +103,9 @@ impl Managed {
         now: Timestamp,
     ) {
         self.is_absent = false;
+        if matches!(verdict, Verdict::InSync | Verdict::Revert) {
+            self.may_be_recalled = false;
+        }
         match verdict {
             // This state is older than the one in which the drift was found.
             Verdict::InSync if self.drift.as_ref().is_some_and(|drift| drift.is_newer_than(resource_version(live))) => {

@@ -30,8 +30,8 @@ fn report(managed: &mut Managed, live: Value, at: Instant, queued: usize) -> Nex
 }
 
 impl Store {
-    /// Handles the live state of an object. Returns the consequence of the verdict on it.
-    pub(crate) fn see(&mut self, kind: &Kind, key: &Key, live: Value, at: Instant, now: Timestamp) -> Next {
+    /// Handles the live state of an object, as [`see`](Self::see), but records no pause.
+    pub(super) fn see_now(&mut self, kind: &Kind, key: &Key, live: Value, at: Instant, now: Timestamp) -> Next {
         self.note_end(kind, key, &live);
         let autoscaled = self.autoscaled.get(key).copied();
         let queued = self.objects.queued();
@@ -61,6 +61,9 @@ impl Store {
         let is_known = managed.applied.last().is_some_and(|last| is_seen(last, resource_version(&live)));
         let verdict = account.spare(key, managed.judge(&live, account, &account.policy, autoscaled, now));
         managed.note_drift(&verdict, &live, autoscaled, now);
+        if matches!(verdict, Verdict::Revert | Verdict::LeaveAlone(Reason::Report | Reason::Ignore)) {
+            managed.phase.end_pause();
+        }
         let next = match verdict {
             // The queued state may be newer than this state, which is already known.
             Verdict::InSync if managed.write.is_queued() && is_known => Next::Nothing,
@@ -68,10 +71,7 @@ impl Store {
                 managed.write.clear_in_sync();
                 if managed.phase.end_pause() { Next::Resumed } else { Next::Nothing }
             }
-            Verdict::Revert => {
-                managed.phase.end_pause();
-                managed.write.enqueue(Seen::of(live, at), queued)
-            }
+            Verdict::Revert => managed.write.enqueue(Seen::of(live, at), queued),
             Verdict::LeaveAlone(Reason::BreakGlass(until)) => {
                 managed.write.clear_in_sync();
                 if managed.phase.begin_pause(until) { Next::Paused(until) } else { Next::Nothing }

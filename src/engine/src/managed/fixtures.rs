@@ -40,7 +40,7 @@ pub(crate) fn live(version: u64, value: &str) -> Value {
 }
 
 pub(super) fn verify(store: &mut Store, desired: &Arc<Desired>, answer: &Value, sent: &Value) {
-    store.answered(desired, Answered::of(desired, answer, sent, None));
+    store.answered(desired, Answered::of(desired, answer, sent, None), Timestamp::UNIX_EPOCH);
 }
 
 /// Returns a store during the first apply of an object.

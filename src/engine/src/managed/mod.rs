@@ -21,7 +21,8 @@
 //! - `remaining`: drift that is not reverted immediately; `drifted`: the objects with such drift, and the event that
 //!   ends it
 //! - `lost_fields`: fields that a live object has lost
-//! - `decisions`: the last decisions about objects, for the status of their owner
+//! - `decisions`: the last decisions about objects, for the status of their owner; `recorded`: records them; `recalled`:
+//!   pauses and reported drift that an earlier agent recorded
 //! - `manifest_part`: the fields of a live object that its manifest sets
 //! - `summary`: the objects in the status of an owner
 //! - [`inventory`]: the written form of the store of one GitSync; `written`: changes it together with the objects
@@ -46,7 +47,7 @@ mod autoscaled;
 pub(crate) mod autoscaler;
 pub(crate) mod backoff_expiry;
 pub(crate) mod collision;
-mod decisions;
+pub(crate) mod decisions;
 pub mod deletion;
 pub(crate) mod desired;
 pub(crate) mod drifted;
@@ -73,6 +74,8 @@ pub(crate) mod pending;
 pub(crate) mod phase;
 pub mod places;
 pub mod projection;
+mod recalled;
+mod recorded;
 pub(crate) mod remaining;
 pub mod replacement;
 pub(crate) mod reserved;

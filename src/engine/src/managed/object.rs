@@ -182,6 +182,8 @@ pub(crate) struct Managed {
     /// panicked, that waits for a write, or that cannot be parsed. Changes of its owner's policy or health rules, and a
     /// restored server, require it to be shown again.
     pub(crate) is_shown: bool,
+    /// Whether the pause or the reported drift of the object may be that of the recalled status.
+    pub(crate) may_be_recalled: bool,
 }
 
 /// The health of an object that no watch has shown since the agent started.
@@ -216,6 +218,7 @@ impl Managed {
             gone_at: None,
             unreadable: None,
             is_shown: false,
+            may_be_recalled: true,
         }
     }
 

@@ -15,10 +15,11 @@ use super::pending::Seen;
 use super::revert_backoff::{Shift, ceiling};
 use super::store::Store;
 use super::verdict::LastApplied;
+use jiff::Timestamp;
 use serde_json::Value;
 
 use mainstay_api::DriftPolicy;
-use mainstay_api::git_sync::{Decision, Replacement, Revert};
+use mainstay_api::git_sync::{Replacement, Revert};
 use mainstay_object::{Health, Key, Owner};
 
 /// A revert or report that begins.
@@ -97,7 +98,7 @@ impl Store {
     }
 
     /// Records the response to an apply of `desired`. Returns the owner of the object.
-    pub(crate) fn answered(&mut self, desired: &Arc<Desired>, answered: Answered) -> Option<Owner> {
+    pub(crate) fn answered(&mut self, desired: &Arc<Desired>, answered: Answered, now: Timestamp) -> Option<Owner> {
         let key = &desired.key;
         let autoscaled = self.autoscaled.contains_key(key);
         let mut managed = self.objects.get_mut(key)?;
@@ -115,12 +116,14 @@ impl Store {
         } else {
             ApplyState::Desired(answered.last_applied)
         };
+        let paused = managed.phase.pause();
         managed.phase.end_pause();
-        managed.reported = None;
+        (managed.reported, managed.may_be_recalled) = (None, false);
         (managed.drift, managed.is_absent, managed.is_shown) = (None, false, true);
         managed.gone_at = None;
         let owner = managed.owner.clone();
         drop(managed);
+        self.record_pause(key, paused, now);
         self.write_down(key);
         Some(owner)
     }
@@ -237,13 +240,6 @@ impl Store {
     pub(crate) fn record_replacement(&mut self, owner: &Owner, replacement: Replacement) {
         if let Some(account) = self.accounts.get_mut(owner) {
             account.record_replacement(replacement);
-        }
-    }
-
-    /// Records a decision about an object of a GitSync. The decisions about other objects are in no status.
-    pub(crate) fn record_decision(&mut self, owner: &Owner, decision: Decision) {
-        if matches!(owner, Owner::GitSync(_)) && self.accounts.contains_key(owner) {
-            self.decisions.record(owner, decision);
         }
     }
 

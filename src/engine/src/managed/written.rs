@@ -28,8 +28,9 @@ impl Store {
         self.written.get(owner).map(|written| Arc::clone(&written.inventory))
     }
 
-    /// Sets the loaded inventory of an owner.
+    /// Sets the loaded inventory of an owner. Removes recalled decisions about other objects.
     pub fn set_inventory(&mut self, owner: &Owner, inventory: Inventory) {
+        self.decisions.keep_listed(owner, &inventory);
         self.written
             .insert(owner.clone(), Written { inventory: Arc::new(inventory), unsaved: false, is_urgent: false });
     }

@@ -87,7 +87,6 @@ fn committed(name: &str, entry: &AppliedCommit) -> Option<Decision> {
 fn other(one: &mainstay_api::git_sync::Decision) -> Decision {
     let who = one.who.as_deref();
     let by = who.map(|who| format!(" by {who}")).unwrap_or_default();
-    let refusal = one.code.map(|code| format!(" ({})", meaning(code))).unwrap_or_default();
     let (decision, mut text) = match one.decided {
         Decided::Paused => {
             let end = one.until.as_ref().map_or_else(|| "it is resumed".to_owned(), |until| until.0.to_string());
@@ -98,25 +97,13 @@ fn other(one: &mainstay_api::git_sync::Decision) -> Decision {
             let who = who.unwrap_or("another client");
             ("SlowedDown", format!("delayed its reverts, because {who} kept changing it"))
         }
-        Decided::RevertFailed => {
-            let until = one.until.as_ref().map(|until| format!(" until {}", until.0)).unwrap_or_default();
-            ("RevertFailed", format!("delayed the next attempt{until}, because its revert had failed{refusal}"))
-        }
-        Decided::ApplyFailed => ("ApplyFailed", format!("could not apply it{refusal}")),
         Decided::Reported => ("Reported", format!("reported a change{by} and left it: drift is Report")),
         Decided::Missed => ("Missed", format!("found a change{by} in an audit; no watch had shown it")),
     };
     if one.times > 1 {
-        text.push_str(&format!(", {} times in succession", one.times));
+        text.push_str(&format!(" ({} times)", one.times));
     }
     Decision::new(one.when.0, decision, text)
-}
-
-/// Returns a status code of the API server with its meaning.
-fn meaning(code: i32) -> String {
-    let known = u16::try_from(code).ok().and_then(|code| http::StatusCode::from_u16(code).ok());
-    let reason = known.and_then(|code| code.canonical_reason()).map(|reason| format!(" {reason}")).unwrap_or_default();
-    format!("{code}{reason}")
 }
 
 #[cfg(test)]
@@ -134,13 +121,12 @@ mod tests {
         let decided = |object: &str, decided: &str, times: u32, minute: u32| json!({"object": object, "decided": decided, "times": times, "when": at(minute)});
         let mut paused = decided(object, "Paused", 1, 5);
         paused["until"] = json!(at(30));
-        let mut failed = decided(object, "RevertFailed", 3, 8);
-        (failed["code"], failed["until"]) = (json!(409), json!(at(12)));
+        let missed = decided(object, "Missed", 3, 8);
         let mut slowed = decided(object, "SlowedDown", 1, 4);
         slowed["who"] = json!("kubectl-edit");
         let other = decided("Service shop/web", "Reported", 1, 9);
         let status: GitSyncStatus = serde_json::from_value(json!({
-            "history": [commit], "lastDecisions": [failed, other, paused, slowed],
+            "history": [commit], "lastDecisions": [missed, other, paused, slowed],
             "lastReverts": [revert(json!(["(object)"]), UNKNOWN, 3), revert(json!(["spec.replicas"]), "kubectl-edit", 2)],
             "lastReplacements": [{"object": object, "fields": ["spec.selector"], "uid": "u", "allowedBy": "Spec", "when": at(7)}],
         }))
@@ -148,8 +134,7 @@ mod tests {
         let key = Key::new("apps", "Deployment", Some("shop"), "web");
         let rows: Vec<String> = decisions(&key, &status).iter().map(|one| one.row(at(10).parse().unwrap())).collect();
         let expected = [
-            "2 min ago: delayed the next attempt until 2030-01-01T00:12:00Z, because its revert had failed (409 Conflict), \
-             3 times in succession",
+            "2 min ago: found a change in an audit; no watch had shown it (3 times)",
             "3 min ago: replaced, because spec.selector cannot be changed",
             "5 min ago: paused until 2030-01-01T00:30:00Z",
             "6 min ago: delayed its reverts, because kubectl-edit kept changing it",
