@@ -50,11 +50,8 @@ impl Store {
 
     /// Records that an object was paused or resumed, if its pause is not the one `before`.
     pub(super) fn record_pause(&mut self, key: &Key, before: Option<Pause>, now: Timestamp) {
-        let Some(managed) = self.get(key) else { return };
+        let Some(managed) = self.get(key).filter(|managed| managed.phase.pause() != before) else { return };
         let (pause, owner) = (managed.phase.pause(), managed.owner.clone());
-        if pause == before {
-            return;
-        }
         let may_be_recalled = self.end_recall(key);
         let recorded = match pause {
             None => decision(Decided::Resumed, key, now),
