@@ -10,5 +10,6 @@ mod drift_pauses;
 mod drift_remaining;
 mod drift_restarts;
 mod drift_storms;
+mod drift_suspended;
 mod edits;
 mod prevent;

@@ -61,6 +61,18 @@ fn team_data(world: &World, name: &str) -> String {
     )
 }
 
+/// Changes the spec of the tenant's GitSync, and waits until the change is handled.
+async fn change_tenant(world: &World, spec: &Value) {
+    let action = Action::Patch(Form::Merge, json!({"spec": spec}));
+    let changed = world.write_as("kubectl-edit", Call::new(SYNCS.0, SYNCS.1, TEAM, "tenant", action));
+    let generation = changed["metadata"]["generation"].clone();
+    let is_handled = |w: &World| {
+        let sync = w.server.object(SYNCS.0, SYNCS.1, TEAM, "tenant").unwrap();
+        sync["status"]["observedGeneration"] == generation
+    };
+    world.until("the change is handled", is_handled).await;
+}
+
 fn edit_team_map(world: &World, name: &str, value: &str) {
     let action = Action::Patch(Form::Merge, json!({"data": {"key": value}}));
     world.try_as("kubectl-edit", Call::new("v1", "configmaps", TEAM, name, action)).unwrap();
@@ -158,6 +170,55 @@ async fn a_tenant_outranks_the_platform_neither_at_once_nor_later_nor_after_a_re
     world.until("it goes to the tenant", |w| team_data(w, "limits") == of_tenant).await;
     assert_eq!(uid(&world), first, "it was never deleted");
     world.until("the tenant is ready", |w| tenant_ready(w).starts_with("True")).await;
+}
+
+/// A user deletes an object of the tenant, which does not recreate it because of `spec`, and the platform wants the
+/// object. Later, the spec of the tenant is changed by `over`.
+async fn a_missing_object_goes_to_the_platform(spec: Value, over: Value) {
+    let mut world = platform().await;
+    world.remote.file("team/limits.yaml", config_map("limits", "tenant")).commit("the tenant is first");
+    tenant(&world, json!({"baseDir": "/team"}));
+    let of_tenant = format!("tenant of {TEAM}.tenant");
+    world.until("the tenant has it", |w| team_data(w, "limits") == of_tenant).await;
+    world.until("the tenant is ready", |w| tenant_ready(w).starts_with("True")).await;
+    change_tenant(&world, &spec).await;
+    let deletion = Action::Delete(DeleteOptions::default());
+    world.write_as("kubectl", Call::new("v1", "configmaps", TEAM, "limits", deletion));
+    world.remote.file("platform/limits.yaml", team_map("limits", "platform"));
+    world.commit("demo", "the platform wants it, too").await;
+    let of_platform = "platform of mainstay-tests.demo";
+    assert_eq!(team_data(&world, "limits"), of_platform);
+    let uid = |w: &World| w.server.object("v1", "configmaps", TEAM, "limits").unwrap()["metadata"]["uid"].clone();
+    let created = uid(&world);
+
+    change_tenant(&world, &over).await;
+    world.until("the tenant is told", |w| tenant_ready(w).starts_with("False OwnershipConflict")).await;
+    assert!(tenant_ready(&world).contains("mainstay-tests/demo"), "{}", tenant_ready(&world));
+    assert_eq!(team_data(&world, "limits"), of_platform);
+    edit_team_map(&world, "limits", "changed");
+    world.until("it is the platform's to revert", |w| team_data(w, "limits") == of_platform).await;
+    assert!(world.condition("demo", "Ready").starts_with("True"), "{}", world.condition("demo", "Ready"));
+
+    world.remote.remove("platform/limits.yaml");
+    world.commit("demo", "the platform gives it up").await;
+    world.until("it goes to the tenant", |w| team_data(w, "limits") == of_tenant).await;
+    world.until("the tenant is ready", |w| tenant_ready(w).starts_with("True")).await;
+    assert_eq!(uid(&world), created, "it was not deleted again");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_missing_object_of_a_suspended_tenant_goes_to_the_platform() {
+    a_missing_object_goes_to_the_platform(json!({"suspend": true}), json!({"suspend": false})).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_missing_object_of_a_tenant_that_ignores_drift_goes_to_the_platform() {
+    a_missing_object_goes_to_the_platform(json!({"drift": "Ignore"}), json!({"drift": "Revert"})).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_missing_object_of_a_tenant_that_reports_drift_goes_to_the_platform() {
+    a_missing_object_goes_to_the_platform(json!({"drift": "Report"}), json!({"drift": "Revert"})).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

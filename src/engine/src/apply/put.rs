@@ -177,7 +177,9 @@ impl Writer {
         let Some(acting) = self.acting_for(owner) else { return Ok(Put::without(Change::Anothers)) };
         let (version, seen) = {
             let mut store = self.store();
-            let is_taken = step.expect == Expect::Absent && store.is_applied_for_another(owner, key);
+            // The other owner recreates a missing object, unless this owner takes it, as it would take an existing one.
+            let is_missed = step.expect == Expect::Absent && store.is_applied_for_another(owner, key);
+            let is_taken = is_missed && !store.outranks(owner, key);
             if is_taken || store.is_outranked(owner, key) {
                 return Ok(Put::without(Change::Anothers));
             }

@@ -6,6 +6,7 @@
 //! Invariant: an object is in the store from the start of its first apply until it is removed. All code ignores objects
 //! that are not in the store.
 //! Invariant: an owner that is confined to its namespace never takes an object from an unconfined owner.
+//! Invariant: an unconfined GitSync takes objects from confined owners, also missing ones.
 //! Invariant: an owner that acts as a ServiceAccount takes no object that is applied for an owner of a different
 //! namespace. The other owner must give the object up first.
 //! Invariant: at most one write to an object is in flight. Events during the write are handled after it.
@@ -141,6 +142,13 @@ impl Store {
         !is_confined || (own.acts_as.is_some() && other.is_applied() && is_elsewhere())
     }
 
+    /// Whether an object belongs to a confined owner, and `owner` is an unconfined GitSync, which may take it.
+    pub(crate) fn outranks(&self, owner: &Owner, key: &Key) -> bool {
+        let is_confined = |owner: &Owner| self.accounts.get(owner).map(|account| account.policy.confined);
+        let Some(other) = self.get(key).map(|managed| &managed.owner) else { return false };
+        matches!(owner, Owner::GitSync(_)) && is_confined(owner) == Some(false) && is_confined(other) == Some(true)
+    }
+
     /// Inserts an object with the last apply of an earlier agent, or (by default) before its first apply. A known
     /// object of the same owner stays as it is.
     pub(crate) fn hold(&mut self, owner: &Owner, desired: Arc<Desired>, last_applied: LastApplied) {
@@ -188,5 +196,47 @@ impl Store {
     /// Returns all objects of an owner.
     pub(crate) fn kept_for(&self, owner: &Owner) -> impl Iterator<Item = (&Key, &Managed)> {
         self.objects.of(owner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Instant;
+
+    use super::*;
+    use crate::managed::fixtures::{POLICY, applied};
+    use crate::managed::pending::Next;
+
+    #[test]
+    fn only_an_unconfined_git_sync_outranks_the_confined_owner_of_an_object() {
+        let (mut store, desired) = applied();
+        let (owner, key) = (Owner::git_sync("shop", "demo"), &desired.key);
+        let (platform, function) = (Owner::git_sync("platform", "all"), Owner::function("platform", "all"));
+        store.set_policy(&function, POLICY, History::default());
+        for (is_own, is_others) in [(false, false), (false, true), (true, false), (true, true)] {
+            store.set_policy(&platform, Policy { confined: is_own, ..POLICY }, History::default());
+            store.set_policy(&owner, Policy { confined: is_others, ..POLICY }, History::default());
+            assert_eq!(store.outranks(&platform, key), !is_own && is_others, "{is_own} {is_others}");
+            assert!(store.is_applied_for_another(&platform, key));
+            assert!(!store.outranks(&owner, key), "it is its own");
+            assert!(!store.outranks(&function, key), "only GitSyncs take objects");
+        }
+        assert!(!store.outranks(&Owner::git_sync("platform", "unknown"), key));
+        assert!(!store.outranks(&platform, &desired.kind.key(Some("shop"), "other")), "it is not stored");
+    }
+
+    #[test]
+    fn a_revert_of_the_former_owner_is_outdated_when_a_missing_object_is_taken() {
+        let (mut store, desired) = applied();
+        let (owner, platform) = (Owner::git_sync("shop", "demo"), Owner::git_sync("platform", "all"));
+        store.set_policy(&owner, Policy { confined: true, ..POLICY }, History::default());
+        store.set_policy(&platform, POLICY, History::default());
+        assert_eq!(store.miss(&desired.kind, &desired.key, Some("6"), Instant::now()), Next::Queue);
+        let generation = store.get(&desired.key).unwrap().write.generation();
+        let (version, seen) = store.begin_put(&platform, &desired).unwrap();
+        assert!(version.is_empty() && seen.is_none(), "it is created");
+        assert_eq!(store.get(&desired.key).unwrap().owner, platform);
+        assert!(store.begin_revert(&desired.key, generation).is_none());
+        assert_eq!(store.kept_for(&owner).count(), 0);
     }
 }
