@@ -166,6 +166,59 @@ async fn reported_drift_is_emitted_once_and_stays() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn reported_drift_is_reported_again_after_a_pause() {
+    let mut world = synced(&[("a.yaml", config_map("a", "1"))]).await;
+    world.change("demo", json!({"drift": "Report"})).await;
+    let reason = |w: &World| w.status("demo")["drifted"][0]["reason"].clone();
+    world.edit(A.0, A.1, A.2, changed());
+    assert_eq!(drift_seen(&mut world).await, ["data.key"]);
+    world.until("the status has the drift", |w| reason(w) == "Report").await;
+    world.edit(A.0, A.1, A.2, glass(None));
+    world.until("the object is paused", |w| reason(w) == "Paused").await;
+    world.edit(A.0, A.1, A.2, over());
+    assert_eq!(drift_seen(&mut world).await, ["data.key"]);
+    world.until("the status has the drift again", |w| reason(w) == "Report" && !is_paused(w)).await;
+}
+
+fn is_paused(world: &World) -> bool {
+    world.status("demo")["paused"].as_array().is_some_and(|paused| !paused.is_empty())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_pause_ends_at_its_time_if_drift_is_reported_or_ignored() {
+    for drift in ["Report", "Ignore"] {
+        let mut world = synced(&[("a.yaml", config_map("a", "1"))]).await;
+        world.change("demo", json!({"drift": drift})).await;
+        world.edit(A.0, A.1, A.2, glass(None));
+        world.edit(A.0, A.1, A.2, changed());
+        world.until("the object is paused", is_paused).await;
+        let soon = Timestamp::now() + 2.seconds();
+        world.edit(A.0, A.1, A.2, glass(Some(&soon.to_string())));
+        world.until("the pause is over", |w| !is_paused(w)).await;
+        assert!(Timestamp::now() >= soon, "{drift}");
+        assert_eq!(world.data("a"), "changed", "{drift}");
+        let newest = |w: &World| w.status("demo")["lastDecisions"].clone();
+        let has_resumed = |w: &World| newest(w).to_string().contains("Resumed");
+        world.until("the end of the pause is recorded", has_resumed).await;
+        world.remote.file("a.yaml", config_map("a", "2"));
+        world.try_commit("demo", "two").await;
+        world.until("the commit is applied", |w| w.data("a") == "2").await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_pause_of_a_deleted_object_ends_and_its_absence_is_ignored() {
+    let world = synced(&[("a.yaml", config_map("a", "1"))]).await;
+    world.change("demo", json!({"drift": "Ignore"})).await;
+    world.edit(A.0, A.1, A.2, glass(None));
+    world.until("the object is paused", is_paused).await;
+    world.delete(A.0, A.1, A.2);
+    world.until("the pause is over", |w| !is_paused(w)).await;
+    world.ask("demo").await;
+    assert_eq!(world.data("a"), "absent");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn drift_is_reverted_when_it_is_no_longer_ignored() {
     let world = synced(&[("a.yaml", config_map("a", "1")), ("b.yaml", config_map("b", "1"))]).await;
     world.change("demo", json!({"drift": "Ignore"})).await;

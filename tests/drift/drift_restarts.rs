@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use mainstay_testkit::{
     drift::{fence, synced, version},
-    world::{World, config_map, deployment},
+    world::{NAMESPACE, World, config_map, deployment},
 };
 
 const A: (&str, &str, &str) = ("v1", "configmaps", "a");
@@ -156,4 +156,40 @@ async fn an_object_that_is_deleted_during_the_first_list_is_restored() {
         .await;
     world.until("both reverts are counted", |w| w.status("demo")["reverted"] == 2).await;
     assert_eq!(count(&world, "get configmaps"), 2, "nobody asks for what the list showed: {:?}", world.requests());
+}
+
+/// The agent has no inventory entry of an object that another client created and paused.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_restart_keeps_the_decisions_about_paused_objects_and_has_none_about_pruned_ones() {
+    let all = [("a.yaml", "a"), ("b.yaml", "b"), ("c.yaml", "c"), ("d.yaml", "d")];
+    let mut world = synced(&all.map(|(path, name)| (path, config_map(name, "1")))).await;
+    let newest = |w: &World| w.status("demo")["lastDecisions"][0]["decided"].clone();
+    let glass = |value: Value| json!({"metadata": {"annotations": {"mainstay.dev/reconcile": value}}});
+    world.edit(A.0, A.1, A.2, glass(json!("disabled")));
+    world.until("the pause is recorded", |w| newest(w) == "Paused").await;
+    world.edit(A.0, A.1, A.2, glass(Value::Null));
+    world.until("its end is recorded", |w| newest(w) == "Resumed").await;
+
+    let (name, end) = ("theirs", "2999-01-01T00:00:00Z");
+    let annotations = json!({"mainstay.dev/reconcile": "disabled", "mainstay.dev/until": end});
+    let metadata = json!({"name": name, "annotations": annotations});
+    let theirs = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": {"key": "theirs"}});
+    world.create(A.0, A.1, NAMESPACE, theirs);
+    world.remote.remove("a.yaml").file("theirs.yaml", config_map(name, "1"));
+    world.try_commit("demo", "a leaves, and another object comes").await;
+    let decided = |w: &World| w.status("demo")["lastDecisions"].clone();
+    let is_of_paused = |w: &World| {
+        let all = decided(w);
+        let is_one = all.as_array().is_some_and(|all| all.len() == 1);
+        is_one && (&all[0]["decided"], &all[0]["until"]) == (&json!("Paused"), &json!(end))
+    };
+    world.until("the only decision is about the paused object", is_of_paused).await;
+    assert_eq!((world.data("a"), world.data(name)), ("absent".to_owned(), "theirs".to_owned()));
+
+    let before = (decided(&world), world.status("demo")["paused"].clone());
+    assert_eq!(before.1[0]["until"], end);
+    world.stop().await;
+    world.start();
+    world.ask("demo").await;
+    assert_eq!((decided(&world), world.status("demo")["paused"].clone()), before);
 }

@@ -241,7 +241,7 @@ fn applies(plan: &Plan) -> String {
     for desired in &plan.unchanged {
         let _ = writeln!(text, "unchanged: {}", desired.key);
     }
-    for desired in &plan.paused {
+    for (desired, _) in &plan.paused {
         let _ = writeln!(text, "under break glass: {}", desired.key);
     }
     for refused in &plan.refused {

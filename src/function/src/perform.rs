@@ -26,7 +26,7 @@ use mainstay_api::function_conditions::{Reason, Status, Type};
 use mainstay_api::names::{BUILD_SUSPENDED_FOR, BUILD_SUSPENDED_UNTIL, BUILD_SUSPENSIONS};
 use mainstay_cluster::{Error, FieldSelector, Kind, Part, Scope, Selection};
 use mainstay_engine::apply::{self, Change, Expect, Version};
-use mainstay_engine::managed::{Appliers, is_paused};
+use mainstay_engine::managed::{Appliers, pause_of};
 use mainstay_object::failure::chain;
 use mainstay_object::{Key, Owner};
 
@@ -229,8 +229,8 @@ impl Performer<'_> {
                 self.refuse_foreign(put, &whose, outcome);
                 return Ok(());
             }
-            if is_paused(&live, Timestamp::now()) {
-                self.context.writer.insert_paused(self.owner, desired);
+            if let Some(until) = pause_of(&live, Timestamp::now()) {
+                self.context.writer.insert_paused(self.owner, desired, until);
                 outcome.paused.push(desired.key.clone());
                 return Ok(());
             }

@@ -161,7 +161,8 @@ impl Failures {
         if self.0.is_empty() {
             return;
         }
-        let settled = plan.unchanged.iter().chain(&plan.paused).map(|d| &d.key).collect::<HashSet<_>>();
+        let paused = plan.paused.iter().map(|(desired, _)| desired);
+        let settled = plan.unchanged.iter().chain(paused).map(|d| &d.key).collect::<HashSet<_>>();
         self.0.retain(|key, failed| match failed.reason {
             Reason::PruneFailed => plan.leaving.prune.contains(key),
             _ => !settled.contains(key),

@@ -180,7 +180,7 @@ impl Attempt<'_> {
         let facts = plan::Facts { desired: found, observed: &observed, ..*facts };
         let again = self.context.registry.with(self.owner, |view| plan::plan_found(view, &facts));
         let not_applied = again.refused.iter().map(|refused| &refused.key);
-        let not_applied = not_applied.chain(again.paused.iter().map(|desired| &desired.key));
+        let not_applied = not_applied.chain(again.paused.iter().map(|(desired, _)| &desired.key));
         let not_applied: HashSet<_> = not_applied.chain(&observed.waiting).collect();
         for desired in found.iter().filter(|desired| not_applied.contains(&desired.key)) {
             let is_ours = observed.live.get(&desired.key).is_some_and(|live| live.is_ours(desired));
@@ -277,8 +277,8 @@ impl Attempt<'_> {
 
     /// Records paused objects. They are applied when the pause ends.
     fn await_break_glass(&mut self, plan: &Plan) {
-        for desired in &plan.paused {
-            self.context.writer.insert_paused(self.owner, desired);
+        for (desired, until) in &plan.paused {
+            self.context.writer.insert_paused(self.owner, desired, *until);
             self.state.unfinished.pause(desired.key.clone());
         }
     }

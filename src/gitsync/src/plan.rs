@@ -23,7 +23,7 @@ pub use mainstay_engine::apply::{Expect, Step};
 use mainstay_engine::managed::deletion::is_applied_by_us;
 use mainstay_engine::managed::inventory::{Entry, Inventory};
 use mainstay_engine::managed::verdict::is_controlled;
-use mainstay_engine::managed::{Appliers, Desired, is_paused};
+use mainstay_engine::managed::{Appliers, Desired, PauseEnd, pause_of};
 use mainstay_git::{Commit, CommitHeader};
 use mainstay_manifest::sops::KeyId;
 use mainstay_object::{Digest, Key, Stage, stage};
@@ -41,8 +41,8 @@ pub struct Live {
     pub managed_fields: Value,
     /// Whether Mainstay has applied the object, for this GitSync or another one.
     pub applied: bool,
-    /// Whether the object is paused.
-    pub paused: bool,
+    /// The end of the object's pause, if it is paused.
+    pub paused: Option<PauseEnd>,
     /// Whether the object is being deleted.
     pub terminating: bool,
     /// Whether a controller owns the object.
@@ -68,7 +68,7 @@ impl Live {
             label: own,
             applied: is_applied_by_us(meta),
             managed_fields,
-            paused: is_paused(meta, now),
+            paused: pause_of(meta, now),
             terminating: meta.deletion_timestamp.is_some(),
             controlled: is_controlled(meta),
             signs: Signs::of(meta),
@@ -187,8 +187,8 @@ pub struct Plan {
     pub stages: BTreeMap<Stage, Vec<Step>>,
     /// Objects that match the commit.
     pub unchanged: Vec<Arc<Desired>>,
-    /// Paused objects that this GitSync does not manage yet.
-    pub paused: Vec<Arc<Desired>>,
+    /// Paused objects that this GitSync does not manage yet, with the ends of the pauses.
+    pub paused: Vec<(Arc<Desired>, PauseEnd)>,
     /// Objects that cannot be applied now.
     pub refused: Vec<Refused>,
     /// The removed objects.
@@ -286,8 +286,8 @@ fn plan_applies(registry: &mut View<'_>, facts: &Facts<'_>, plan: &mut Plan) {
             regained.push(key.clone());
         }
         let expect = match live {
-            Some(live) if live.paused => {
-                plan.paused.push(Arc::clone(desired));
+            Some(Live { paused: Some(until), .. }) => {
+                plan.paused.push((Arc::clone(desired), *until));
                 continue;
             }
             None if facts.observed.kept.contains(key) => Expect::Ours,

@@ -345,7 +345,7 @@ impl Preview {
             gone.map(|one| Step { desired: Arc::clone(one), expect: Expect::Absent, appliers: Appliers::default() });
         let steps = plan.stages.values().flatten().cloned().chain(gone).collect();
         objects.extend(self.dry_runs(&acting, steps, &seen).await);
-        objects.extend(plan.paused.iter().map(|desired| {
+        objects.extend(plan.paused.iter().map(|(desired, _)| {
             Previewed::of(desired, Fate::LeftAlone("it is paused (mainstay.dev/reconcile: disabled)".to_owned()))
         }));
         let by_key: HashMap<&Key, &Arc<Desired>> = revision.objects.iter().map(|one| (&one.key, one)).collect();

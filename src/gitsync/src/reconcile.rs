@@ -6,7 +6,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use tracing::Instrument as _;
 
 use super::attempt::{Attempt, SyncState};
@@ -38,6 +38,8 @@ use mainstay_object::{Key, Owner};
 
 /// Number of consecutive conflicts that are not reported.
 const CONFLICTS: u32 = 5;
+/// Maximum difference of the clocks of two agents.
+const CLOCK_SKEW: SignedDuration = SignedDuration::from_mins(1);
 /// Number of failed attempts after which a message reports the missing object.
 const AWAITED: u32 = 3;
 
@@ -194,8 +196,10 @@ impl Task {
         let (drift, additions) = (sync.spec.drift, sync.spec.additions);
         let policy = Policy { drift, additions, suspended, confined, acts_as };
         for decision in &mut status.last_decisions {
-            // The clock was set back, or a user wrote the status.
-            decision.when.0 = decision.when.0.min(now);
+            // The clock was set back, or a user wrote the status. The clocks of two agents may differ.
+            if decision.when.0.duration_since(now) > CLOCK_SKEW {
+                decision.when.0 = now;
+            }
         }
         let exceeds = |count: i64, listed: usize| usize::try_from(count).is_ok_and(|count| count > listed);
         let has_unlisted = exceeds(status.paused_objects, status.paused.len())

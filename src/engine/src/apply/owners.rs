@@ -136,14 +136,15 @@ impl Writer {
         self.store().get(key).map(|managed| Arc::clone(&managed.desired))
     }
 
-    /// Stores a paused object and watches it by name, so that its owner is notified when the pause ends.
-    pub fn insert_paused(&self, owner: &Owner, desired: &Arc<Desired>) {
+    /// Stores an object that is paused until this end, and watches it by name, so that its owner is notified when the
+    /// pause ends.
+    pub fn insert_paused(&self, owner: &Owner, desired: &Arc<Desired>, until: PauseEnd) {
         let is_new = {
             let mut store = self.store();
             store.hold(owner, Arc::clone(desired), LastApplied::default());
             let managed = store.get(&desired.key).filter(|managed| managed.owner == *owner);
             let is_running = managed.is_some_and(|managed| managed.phase.pause().is_none());
-            is_running && store.begin_pause(&desired.key, PauseEnd::Open, self.now())
+            is_running && store.begin_pause(&desired.key, until, self.now())
         };
         if is_new {
             self.watch_by_name(desired);

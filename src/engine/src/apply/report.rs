@@ -8,7 +8,7 @@ use serde_json::Value;
 use super::Writer;
 use super::edit::Edit;
 use crate::managed::desired::{Desired, without_replicas, yield_to_people};
-use crate::managed::pending::{Seen, Sight};
+use crate::managed::pending::{Next, Seen, Sight};
 use crate::managed::revert_backoff::Shift;
 use crate::managed::verdict::{Reason, Verdict};
 use crate::managed::{collision, projection};
@@ -16,6 +16,7 @@ use crate::notification::Message;
 use mainstay_api::git_sync::UNKNOWN;
 use mainstay_api::names::MANAGER;
 use mainstay_cluster::{Apply, Error};
+use mainstay_object::Key;
 
 impl Writer {
     /// Reports the drift of an object. Repeated changes are reported less often, with the backoff of reverts.
@@ -25,7 +26,7 @@ impl Writer {
             Some(live) => Some(live),
             None => match self.cluster().get(&desired.kind, namespace, name).await? {
                 Some(live) if !self.is_reported_drift(desired, &live) => return Ok(()),
-                None if self.stays_absent(&desired.key) => return Ok(()),
+                None if self.is_ignored_absence(&desired.key) || self.stays_absent(&desired.key) => return Ok(()),
                 live => live.map(Cow::Owned),
             },
         };
@@ -92,6 +93,15 @@ impl Writer {
         }
         let over = collision::known(body, live, &self.now().to_string()).and_then(|found| found.who);
         Some(Edit::of_fields(desired, fields, over.unwrap_or_else(|| UNKNOWN.to_owned())))
+    }
+
+    /// Whether the absence of an object is ignored. Ends its pause, because the object was read and does not exist.
+    fn is_ignored_absence(&self, key: &Key) -> bool {
+        let resumed = self.store().end_pause(key, self.now());
+        if resumed {
+            self.carry_out(key, Next::Resumed);
+        }
+        self.store().ignores_drift(key)
     }
 
     /// Whether an object that had to be read has drift to report.

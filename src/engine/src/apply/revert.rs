@@ -244,7 +244,12 @@ impl Writer {
     /// Whether an object that had to be read must be reverted. Records the start or end of a pause.
     pub(super) fn must_put_back(&self, desired: &Desired, live: &Value) -> bool {
         let key = &desired.key;
-        let verdict = self.store().judge(key, live, self.now());
+        let (verdict, is_over) = {
+            let mut store = self.store();
+            let was_paused = store.pause_of(key).is_some();
+            let verdict = store.judge(key, live, self.now());
+            (verdict, was_paused && store.pause_of(key).is_none())
+        };
         match verdict {
             Verdict::Revert => return true,
             Verdict::InSync => {
@@ -259,6 +264,8 @@ impl Writer {
                     self.carry_out(key, Next::Paused(until));
                 }
             }
+            // The report of drift shows the end of its pause.
+            Verdict::LeaveAlone(Reason::Ignore) if is_over => self.carry_out(key, Next::Resumed),
             Verdict::AwaitDeletion | Verdict::LeaveAlone(_) => {}
         }
         let unmarked = !desired.mark.is_on(live);

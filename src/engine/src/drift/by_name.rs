@@ -26,7 +26,7 @@ impl Drift {
     ) {
         let selection = Selection::named(key.namespace.as_deref(), &key.name);
         let mut reflector = self.writer.cluster().states(&kind, selection);
-        loop {
+        let is_paused = loop {
             let change = tokio::select! {
                 () = stop.cancelled() => return,
                 // The object left the store, or another watch shows it.
@@ -36,7 +36,8 @@ impl Drift {
             match change {
                 // The metadata shows whether the object may be reverted.
                 Change::Changed { live, .. } | Change::Unreadable { live, .. } => {
-                    let untouchable = break_glass_of(&live, self.writer.now()).is_some() || is_terminating(&live);
+                    let is_paused = break_glass_of(&live, self.writer.now()).is_some();
+                    let untouchable = is_paused || is_terminating(&live);
                     let seen_otherwise = self
                         .writer
                         .store()
@@ -49,26 +50,27 @@ impl Drift {
                     if self.writer.store().get(&key).is_some_and(|managed| managed.is_reported_as(&live)) {
                         continue;
                     }
+                    break is_paused;
                 }
-                Change::Gone { last: Some(_), .. } => {}
+                Change::Gone { last: Some(_), .. } => break false,
                 Change::Complete { .. } => {
                     let is_there = reflector.cache().iter().next().is_some();
-                    if is_there || self.is_reported_absent(&key) {
-                        continue;
+                    if !is_there && !self.is_reported_absent(&key) {
+                        break false;
                     }
                 }
                 // An object that is missing in a list is handled when the list is complete.
-                Change::Gone { last: None, .. } | Change::Failed(_) | Change::Resumed => continue,
+                Change::Gone { last: None, .. } | Change::Failed(_) | Change::Resumed => {}
             }
-            break;
-        }
+        };
         let resumed = {
             let mut store = self.writer.store();
             if let Some(mut managed) = store.get_mut(&key) {
                 // This watch ends, so its guard is not needed any more.
                 managed.followed = None;
             }
-            store.end_pause(&key, self.writer.now())
+            // The watch of its kind shows the end of a pause that goes on.
+            !is_paused && store.end_pause(&key, self.writer.now())
         };
         if resumed {
             self.writer.carry_out(&key, Next::Resumed);
@@ -81,14 +83,14 @@ impl Drift {
         self.writer.store().get(key).is_some_and(Managed::is_reported_absent)
     }
 
-    /// Checks an object that may not be reverted, and notifies its owner if the drift changed.
+    /// Checks an object that may not be reverted, and notifies its owner if the drift or the pause changed.
     fn judge_followed(&self, key: &Key, live: &Value) {
         let owner = {
             let mut store = self.writer.store();
-            let drift = |store: &Store| store.get(key).and_then(|managed| managed.drift().cloned());
-            let before = drift(&store);
+            let state = |store: &Store| store.get(key).map(|m| (m.drift().cloned(), m.phase.pause()));
+            let before = state(&store);
             store.judge(key, live, self.writer.now());
-            let is_new = drift(&store) != before;
+            let is_new = state(&store) != before;
             store.get(key).filter(|_| is_new).map(|managed| managed.owner.clone())
         };
         if let Some(owner) = owner {

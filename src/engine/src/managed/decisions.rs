@@ -48,14 +48,14 @@ impl Decisions {
         }
     }
 
-    /// Removes the decisions about objects that the inventory of their owner does not list.
-    pub(super) fn keep_listed(&mut self, owner: &Owner, inventory: &Inventory) {
+    /// Removes the decisions about objects that the inventory of their owner does not list and that are not paused.
+    pub(super) fn keep_listed(&mut self, owner: &Owner, inventory: &Inventory, is_paused: impl Fn(&str) -> bool) {
         let Some(all) = self.0.get_mut(owner) else { return };
         // An inventory may be large, so only keys with these names are written as text.
         let names = all.iter().filter_map(|known| known.object.rsplit(['/', ' ']).next()).collect::<HashSet<_>>();
         let listed = inventory.0.keys().filter(|key| names.contains(&*key.name));
         let listed = listed.map(ToString::to_string).collect::<HashSet<_>>();
-        all.retain(|known| listed.contains(&known.object));
+        all.retain(|known| listed.contains(&known.object) || is_paused(&known.object));
         if all.is_empty() {
             self.remove_owner(owner);
         }
@@ -64,6 +64,16 @@ impl Decisions {
     /// Returns the decisions about an owner's objects, newest first.
     pub(super) fn of(&self, owner: &Owner) -> Vec<Decision> {
         self.0.get(owner).into_iter().flatten().cloned().collect()
+    }
+
+    /// Removes the decisions about an object of an owner.
+    pub(super) fn remove_object(&mut self, owner: &Owner, key: &Key) {
+        let Some(all) = self.0.get_mut(owner) else { return };
+        let object = key.to_string();
+        all.retain(|known| known.object != object);
+        if all.is_empty() {
+            self.remove_owner(owner);
+        }
     }
 
     pub(super) fn remove_owner(&mut self, owner: &Owner) {
@@ -183,15 +193,17 @@ mod tests {
     }
 
     #[test]
-    fn decisions_about_objects_that_the_inventory_lacks_are_removed() {
+    fn decisions_about_objects_that_the_inventory_lacks_are_removed_unless_they_are_paused() {
         let (mut decisions, owner) = (Decisions::default(), owner());
         let both = vec![decision("my-web", Decided::Paused, 2), decision("web", Decided::Paused, 1)];
         decisions.recall(&owner, both);
         let mut inventory = Inventory::default();
         inventory.0.insert(Key::new("", "ConfigMap", Some("shop"), "web"), Entry::default());
-        decisions.keep_listed(&owner, &inventory);
+        decisions.keep_listed(&owner, &inventory, |_| false);
         assert_eq!(listed(&decisions, &owner), [("web".to_owned(), 1)]);
-        decisions.keep_listed(&owner, &Inventory::default());
+        decisions.keep_listed(&owner, &Inventory::default(), |object| object == "ConfigMap shop/web");
+        assert_eq!(listed(&decisions, &owner), [("web".to_owned(), 1)]);
+        decisions.keep_listed(&owner, &Inventory::default(), |_| false);
         assert!(decisions.of(&owner).is_empty());
     }
 

@@ -103,9 +103,14 @@ impl Managed {
         now: Timestamp,
     ) {
         self.is_absent = false;
-        if matches!(verdict, Verdict::InSync | Verdict::Revert) {
-            self.may_be_recalled = false;
-        }
+        let is_as_recalled = match verdict {
+            Verdict::AwaitDeletion => true,
+            Verdict::LeaveAlone(reason) => {
+                matches!(reason, Reason::BreakGlass(_) | Reason::Report | Reason::Unread)
+            }
+            Verdict::InSync | Verdict::Revert => false,
+        };
+        self.may_be_recalled &= is_as_recalled;
         match verdict {
             // This state is older than the one in which the drift was found.
             Verdict::InSync if self.drift.as_ref().is_some_and(|drift| drift.is_newer_than(resource_version(live))) => {

@@ -61,9 +61,8 @@ impl Store {
         let is_known = managed.applied.last().is_some_and(|last| is_seen(last, resource_version(&live)));
         let verdict = account.spare(key, managed.judge(&live, account, &account.policy, autoscaled, now));
         managed.note_drift(&verdict, &live, autoscaled, now);
-        if matches!(verdict, Verdict::Revert | Verdict::LeaveAlone(Reason::Report | Reason::Ignore)) {
-            managed.phase.end_pause();
-        }
+        let is_changed = matches!(verdict, Verdict::Revert | Verdict::LeaveAlone(Reason::Report | Reason::Ignore));
+        let is_resumed = is_changed && managed.resume();
         let next = match verdict {
             // The queued state may be newer than this state, which is already known.
             Verdict::InSync if managed.write.is_queued() && is_known => Next::Nothing,
@@ -79,7 +78,7 @@ impl Store {
             Verdict::LeaveAlone(Reason::Report) => report(&mut managed, live, at, queued),
             Verdict::AwaitDeletion | Verdict::LeaveAlone(Reason::Controlled | Reason::Ignore | Reason::Unread) => {
                 managed.write.clear_in_sync();
-                Next::Nothing
+                if is_resumed { Next::Resumed } else { Next::Nothing }
             }
         };
         let is_another = uid.is_some_and(|uid| uid == managed.last_uid());
@@ -150,8 +149,8 @@ impl Store {
         managed.lose_sight(None, at, &account.policy)
     }
 
-    /// Returns the verdict on an object that was read because its last event did not contain it.
-    pub(crate) fn judge(&mut self, key: &Key, live: &Value, now: Timestamp) -> Verdict {
+    /// Returns the verdict on an object that was read, as [`judge`](Self::judge), but records no end of a pause.
+    pub(super) fn judge_now(&mut self, key: &Key, live: &Value, now: Timestamp) -> Verdict {
         let autoscaled = self.autoscaled.get(key).copied();
         let left = Verdict::LeaveAlone(Reason::Ignore);
         let Some(mut managed) = self.objects.get_mut(key).filter(|m| !m.phase.is_leaving()) else { return left };
@@ -162,6 +161,11 @@ impl Store {
         let uid = managed.other_uid(live);
         let verdict = account.spare(key, managed.judge(live, account, &account.policy, autoscaled, now));
         managed.note_drift(&verdict, live, autoscaled, now);
+        // No event shows that the time of a pause is over. An object that was never applied has no real verdict.
+        let is_left = matches!(verdict, Verdict::LeaveAlone(Reason::Report | Reason::Ignore)) && managed.is_applied();
+        if is_left && managed.resume() {
+            managed.succeeded();
+        }
         let is_another = uid.is_some_and(|uid| uid == managed.last_uid());
         drop(managed);
         if is_another {

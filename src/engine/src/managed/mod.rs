@@ -102,4 +102,4 @@ pub use ownership::released;
 pub use pause_end::PauseEnd;
 pub use reserved::{Reserved, is_added_to};
 pub use summary::{Listed, SHOWN, Summary};
-pub use verdict::is_paused;
+pub use verdict::pause_of;

@@ -335,8 +335,23 @@ impl Managed {
         let Some(seen) = self.write.defer(seen) else { return Next::Nothing };
         match policy.drift {
             _ if policy.suspended => Next::Nothing,
-            DriftPolicy::Ignore if !self.applied.is_outdated() && self.successor.is_none() => Next::Nothing,
+            // A paused object is read, because its pause may be over.
+            DriftPolicy::Ignore
+                if !self.applied.is_outdated() && self.successor.is_none() && self.phase.pause().is_none() =>
+            {
+                Next::Nothing
+            }
             _ => self.write.enqueue(seen, 0),
         }
+    }
+
+    /// Ends the pause of an object that may have drifted. Drift that was reported before the pause is reported again.
+    /// Returns whether there was a pause.
+    pub(crate) fn resume(&mut self) -> bool {
+        let was_paused = self.phase.end_pause();
+        if was_paused {
+            self.reported = None;
+        }
+        was_paused
     }
 }

@@ -81,7 +81,7 @@ mod tests {
         let recalled = |has_unlisted| Recalled::new(vec![pause.clone()], &[], has_unlisted);
         let known = |until| recalled(false).has_pause("a", until);
         assert!(known(PauseEnd::At(end)) && !known(PauseEnd::At(Timestamp::UNIX_EPOCH)));
-        assert!(known(PauseEnd::Open), "the end of an object that was never applied is not known");
+        assert!(known(PauseEnd::Open), "a pause without an end equals any");
         assert_eq!([false, true].map(|more| recalled(more).has_pause("b", PauseEnd::Open)), [false, true]);
     }
 

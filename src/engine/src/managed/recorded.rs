@@ -15,6 +15,7 @@ use super::pending::Next;
 use super::phase::Pause;
 use super::remaining::Differing;
 use super::store::Store;
+use super::verdict::Verdict;
 use mainstay_api::git_sync::{Decided, Decision, DriftReason, WHOLE_OBJECT};
 use mainstay_cluster::Kind;
 use mainstay_object::{Key, Owner};
@@ -26,6 +27,15 @@ impl Store {
         let next = self.see_now(kind, key, live, at, now);
         self.record_pause(key, before, now);
         next
+    }
+
+    /// Returns the verdict on an object that was read because its last event did not contain it. Ends its pause if the
+    /// object is not paused any more and its drift is not reverted.
+    pub(crate) fn judge(&mut self, key: &Key, live: &Value, now: Timestamp) -> Verdict {
+        let before = self.pause_of(key);
+        let verdict = self.judge_now(key, live, now);
+        self.record_pause(key, before, now);
+        verdict
     }
 
     /// Begins the pause of an object. Returns whether the pause or its end is new.
@@ -44,7 +54,8 @@ impl Store {
         was_paused
     }
 
-    fn pause_of(&self, key: &Key) -> Option<Pause> {
+    /// Returns the pause of an object.
+    pub(crate) fn pause_of(&self, key: &Key) -> Option<Pause> {
         self.get(key)?.phase.pause()
     }
 
@@ -110,7 +121,8 @@ mod tests {
 
     use super::*;
     use crate::managed::fixtures::{POLICY, applied, live, verify};
-    use crate::managed::verdict::LastApplied;
+    use crate::managed::inventory::Inventory;
+    use crate::managed::verdict::{LastApplied, Reason};
     use crate::managed::{History, Policy, projection};
     use mainstay_api::DriftPolicy;
     use mainstay_api::git_sync::{self, Drifted};
@@ -123,12 +135,14 @@ mod tests {
 
     /// Shows a state of the object, which is paused if `until` is given.
     fn see(store: &mut Store, desired: &Desired, version: u64, value: &str, until: Option<&str>) -> Next {
-        let mut live = live(version, value);
-        if let Some(until) = until {
-            live["metadata"]["annotations"] =
-                json!({"mainstay.dev/reconcile": "disabled", "mainstay.dev/until": until});
-        }
+        let live = until.map_or_else(|| live(version, value), |until| paused_live(version, value, until));
         store.see(&desired.kind, &desired.key, live, Instant::now(), NOW)
+    }
+
+    fn paused_live(version: u64, value: &str, until: &str) -> Value {
+        let mut live = live(version, value);
+        live["metadata"]["annotations"] = json!({"mainstay.dev/reconcile": "disabled", "mainstay.dev/until": until});
+        live
     }
 
     fn decided(store: &Store) -> Vec<Decided> {
@@ -179,6 +193,72 @@ mod tests {
     }
 
     #[test]
+    fn reported_drift_is_reported_again_after_a_pause_and_the_end_of_an_ignored_one_is_announced() {
+        let (mut store, desired) = restarted(DriftPolicy::Report, History::default());
+        assert_eq!(see(&mut store, &desired, 6, "2", None), Next::Queue);
+        let generation = store.get(&desired.key).unwrap().write.generation();
+        assert!(store.begin_revert(&desired.key, generation).is_some_and(|begun| begun.reports));
+        assert_eq!(store.end(&desired.key, NOW), Next::Nothing);
+        assert_eq!(see(&mut store, &desired, 7, "2", None), Next::Nothing);
+        assert_eq!(see(&mut store, &desired, 8, "2", UNTIL), PAUSED);
+        assert_eq!(see(&mut store, &desired, 9, "2", None), Next::Queue);
+
+        let (mut store, desired) = restarted(DriftPolicy::Ignore, History::default());
+        assert_eq!(see(&mut store, &desired, 6, "2", UNTIL), PAUSED);
+        assert_eq!(see(&mut store, &desired, 7, "2", None), Next::Resumed);
+        assert_eq!(see(&mut store, &desired, 8, "2", None), Next::Nothing);
+    }
+
+    #[test]
+    fn a_pause_ends_at_its_time_without_an_event_if_drift_is_not_reverted() {
+        for (drift, reason) in [(DriftPolicy::Report, Reason::Report), (DriftPolicy::Ignore, Reason::Ignore)] {
+            let (mut store, desired) = restarted(drift, History::default());
+            let (key, end) = (&desired.key, Timestamp::constant(1_893_456_000, 0));
+            assert_eq!(see(&mut store, &desired, 6, "2", UNTIL), PAUSED);
+            assert_eq!(store.look_now(key, Instant::now()), Next::Queue);
+            let generation = store.get(key).unwrap().write.generation();
+            let begun = store.begin_revert(key, generation).unwrap();
+            assert!(begun.reports && begun.seen.is_some(), "it is read");
+            let live = paused_live(6, "2", UNTIL.unwrap());
+            let paused = Verdict::LeaveAlone(Reason::BreakGlass(PauseEnd::At(end)));
+            assert_eq!(store.judge(key, &live, NOW), paused);
+            store.set_policy(&owner(), Policy { drift, suspended: true, ..POLICY }, History::default());
+            assert_eq!(store.judge(key, &live, end), Verdict::LeaveAlone(Reason::Ignore));
+            assert_eq!(decided(&store), [Decided::Paused], "its owner is suspended");
+            store.set_policy(&owner(), Policy { drift, ..POLICY }, History::default());
+            assert_eq!(store.judge(key, &live, end), Verdict::LeaveAlone(reason));
+            assert_eq!((store.pause_of(key), decided(&store)), (None, vec![Decided::Resumed, Decided::Paused]));
+        }
+    }
+
+    #[test]
+    fn decisions_about_a_removed_object_are_removed_unless_it_was_never_applied() {
+        let (mut store, desired) = applied();
+        assert_eq!(see(&mut store, &desired, 6, "1", UNTIL), PAUSED);
+        assert_eq!(see(&mut store, &desired, 7, "1", None), Next::Resumed);
+        store.remove(&owner(), &desired.key);
+        assert!(decided(&store).is_empty());
+
+        let pause =
+            git_sync::Pause { object: "ConfigMap shop/a".to_owned(), until: UNTIL.map(str::to_owned), problem: None };
+        let last_decisions = vec![paused(&desired.key, PauseEnd::Open, NOW)];
+        let history = History { paused: vec![pause], last_decisions, ..History::default() };
+        let mut store = Store::default();
+        store.set_policy(&owner(), POLICY, history);
+        store.set_inventory(&owner(), Inventory::default());
+        // An apply finds the object of another client. Then its pause is found.
+        for is_found in [false, true] {
+            store.hold(&owner(), Arc::clone(&desired), LastApplied::default());
+            if is_found {
+                assert!(store.begin_pause(&desired.key, PauseEnd::At(Timestamp::constant(1_893_456_000, 0)), NOW));
+            } else {
+                store.remove(&owner(), &desired.key);
+            }
+            assert_eq!(decided(&store), [Decided::Paused]);
+        }
+    }
+
+    #[test]
     fn a_new_agent_records_a_known_pause_only_once_it_ends() {
         let pause =
             git_sync::Pause { object: "ConfigMap shop/a".to_owned(), until: UNTIL.map(str::to_owned), problem: None };
@@ -194,6 +274,10 @@ mod tests {
         assert_eq!(see(&mut store, &desired, 6, "1", None), Next::Nothing);
         assert_eq!(see(&mut store, &desired, 7, "1", UNTIL), PAUSED);
         assert_eq!(decided(&store), [Decided::Paused], "the recalled pause had ended");
+        let (mut store, desired) = restarted(DriftPolicy::Ignore, history());
+        assert_eq!(see(&mut store, &desired, 6, "2", None), Next::Nothing);
+        assert_eq!(see(&mut store, &desired, 7, "2", UNTIL), PAUSED);
+        assert_eq!(decided(&store), [Decided::Paused], "the recalled pause had ended, and drift is ignored");
         let (mut store, desired) = restarted(DriftPolicy::Revert, History::default());
         assert!(store.begin_pause(&desired.key, PauseEnd::Open, NOW));
         assert_eq!(decided(&store), [Decided::Paused], "it began while no agent ran");

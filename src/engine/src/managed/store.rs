@@ -37,6 +37,7 @@ use super::objects::{Objects, WriteGuard};
 use super::remaining::RemainingDrift;
 use super::replacement::ReplacedKinds;
 use super::verdict::LastApplied;
+use mainstay_api::DriftPolicy;
 use mainstay_cluster::{KindId, ServiceAccount};
 use mainstay_object::{Key, Owner};
 
@@ -91,6 +92,12 @@ impl Store {
     pub(crate) fn takes_back(&self, desired: &Desired) -> bool {
         let account = self.get(&desired.key).and_then(|managed| self.accounts.get(&managed.owner));
         desired.label().is_some() && account.is_some_and(|account| account.policy.takes_back())
+    }
+
+    /// Whether the drift of an object is ignored.
+    pub(crate) fn ignores_drift(&self, key: &Key) -> bool {
+        let account = self.get(key).and_then(|managed| self.accounts.get(&managed.owner));
+        account.is_some_and(|account| account.policy.drift == DriftPolicy::Ignore)
     }
 
     /// Sets the kinds that may be replaced for an owner. Returns whether they changed.

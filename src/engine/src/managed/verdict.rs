@@ -110,12 +110,12 @@ fn break_glass<'a>(annotation: impl Fn(&str) -> Option<&'a str>, now: Timestamp)
 }
 
 /// Whether the object with this metadata is paused at `now`.
-pub fn is_paused(meta: &ObjectMeta, now: Timestamp) -> bool {
+pub(crate) fn is_paused(meta: &ObjectMeta, now: Timestamp) -> bool {
     pause_of(meta, now).is_some()
 }
 
 /// Returns the end of the pause of the object with this metadata, if it is paused.
-pub(crate) fn pause_of(meta: &ObjectMeta, now: Timestamp) -> Option<PauseEnd> {
+pub fn pause_of(meta: &ObjectMeta, now: Timestamp) -> Option<PauseEnd> {
     let annotation = |name: &str| meta.annotations.as_ref().and_then(|all| all.get(name)).map(String::as_str);
     break_glass(annotation, now)
 }

@@ -31,7 +31,7 @@ pub(crate) struct Begun {
     pub(crate) desired: Arc<Desired>,
     /// The seen state, unless it is outdated.
     pub(crate) seen: Option<Seen>,
-    /// Whether the drift is only reported.
+    /// Whether the drift is only reported, or ignored at the end of a pause.
     pub(crate) reports: bool,
 }
 
@@ -179,7 +179,9 @@ impl Store {
         let policy = &account.policy;
         let is_asked = managed.applied.is_outdated() || managed.is_to_succeed();
         let drift = if is_asked { DriftPolicy::Revert } else { policy.drift };
-        if policy.suspended || drift == DriftPolicy::Ignore || account.unread.contains_key(key) {
+        // A paused object is read, because its pause may be over.
+        let is_ignored = drift == DriftPolicy::Ignore && managed.phase.pause().is_none();
+        if policy.suspended || is_ignored || account.unread.contains_key(key) {
             managed.write.clear_pending();
         }
         if managed.write.is_in_flight() {
@@ -191,7 +193,7 @@ impl Store {
         }
         let seen = managed.write.begin_revert().map(|seen| *seen);
         let (owner, desired) = (managed.owner.clone(), Arc::clone(&managed.desired));
-        Some(Begun { owner, desired, seen, reports: drift == DriftPolicy::Report })
+        Some(Begun { owner, desired, seen, reports: drift != DriftPolicy::Revert })
     }
 
     /// Records a failed revert or report, and restores the seen state. Returns the owner and the number of attempts.

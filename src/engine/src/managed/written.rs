@@ -9,6 +9,8 @@ use std::sync::Arc;
 
 use super::desired::Desired;
 use super::inventory::{Entry, Inventory, Written, uid_text};
+use super::object::Managed;
+use super::pause_end::PauseEnd;
 use super::store::Store;
 use super::verdict::LastApplied;
 use mainstay_object::{Key, Owner};
@@ -28,9 +30,12 @@ impl Store {
         self.written.get(owner).map(|written| Arc::clone(&written.inventory))
     }
 
-    /// Sets the loaded inventory of an owner. Removes recalled decisions about other objects.
+    /// Sets the loaded inventory of an owner. Removes recalled decisions about other objects. The pause of an object that
+    /// was never applied is in no inventory, and it was recorded when it began.
     pub fn set_inventory(&mut self, owner: &Owner, inventory: Inventory) {
-        self.decisions.keep_listed(owner, &inventory);
+        let known = self.accounts.get(owner).map(|account| &account.known);
+        let is_paused = |object: &str| known.is_some_and(|known| known.has_pause(object, PauseEnd::Open));
+        self.decisions.keep_listed(owner, &inventory, is_paused);
         self.written
             .insert(owner.clone(), Written { inventory: Arc::new(inventory), unsaved: false, is_urgent: false });
     }
@@ -85,9 +90,14 @@ impl Store {
         accepted
     }
 
-    /// Removes an object that is gone or no longer belongs to this owner, with its entry.
+    /// Removes an object that is gone or no longer belongs to this owner, with its entry and the decisions about it.
     pub(crate) fn remove(&mut self, owner: &Owner, key: &Key) {
-        if self.objects.get(key).is_some_and(|m| m.owner == *owner) {
+        let own = self.objects.get(key).filter(|m| m.owner == *owner);
+        // An object that another client created is removed before its pause is found again.
+        if own.is_none_or(Managed::is_applied) {
+            self.decisions.remove_object(owner, key);
+        }
+        if own.is_some() {
             self.objects.remove(key);
         }
         if let Some(written) = self.written.get_mut(owner).filter(|written| written.inventory.0.contains_key(key)) {

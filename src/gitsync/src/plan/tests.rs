@@ -184,7 +184,7 @@ impl Case {
 fn applies(plan: &Plan) -> String {
     let steps = plan.stages.values().flatten().map(|step| format!("apply {}: {:?}", step.desired.key, step.expect));
     let unchanged = plan.unchanged.iter().map(|one| format!("unchanged {}", one.key));
-    let paused = plan.paused.iter().map(|one| format!("paused {}", one.key));
+    let paused = plan.paused.iter().map(|(one, _)| format!("paused {}", one.key));
     let refused = plan.refused.iter().map(|one| format!("refused {}: {:?}", one.key, one.why));
     steps.chain(unchanged).chain(paused).chain(refused).collect::<Vec<_>>().join("\n")
 }
