@@ -88,6 +88,8 @@ impl Store {
     pub(crate) fn remove(&mut self, owner: &Owner, key: &Key) {
         if self.objects.get(key).is_some_and(|m| m.owner == *owner) {
             self.objects.remove(key);
+        } else if let Some(mut managed) = self.objects.get_mut(key) {
+            managed.outranked.take_if(|outranked| outranked.owner == *owner);
         }
         if let Some(written) = self.written.get_mut(owner).filter(|written| written.inventory.0.contains_key(key)) {
             Arc::make_mut(&mut written.inventory).0.remove(key);
