@@ -66,7 +66,8 @@ async fn right_has_a_conflict(world: &World) {
 /// Waits until `right` has the Service and the rest of its commit.
 async fn right_has_the_service(world: &World) {
     world.ready("right").await;
-    assert_eq!((web(world), world.data("old")), (RIGHTS.to_owned(), "absent".to_owned()));
+    world.until("the old object is pruned", |w| w.data("old") == "absent").await;
+    assert_eq!(web(world), RIGHTS);
     edit_is_reverted(world, "web").await;
     assert_eq!(web(world), RIGHTS);
 }

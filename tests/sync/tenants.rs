@@ -17,6 +17,9 @@ const TEAM: &str = "mainstay-tests-team";
 /// Longer than any test.
 const LONG: Duration = Duration::from_secs(600);
 const SYNCS: (&str, &str) = ("mainstay.dev/v1alpha1", "gitsyncs");
+/// The ConfigMap `limits` as each of the two GitSyncs wants it.
+const OF_TENANT: &str = "tenant of mainstay-tests-team.tenant";
+const OF_PLATFORM: &str = "platform of mainstay-tests.demo";
 
 /// Adds the namespace of the tenant, with a GitRepository `repo` at an address.
 fn team(world: &World, url: &str) {
@@ -71,6 +74,18 @@ async fn change_tenant(world: &World, spec: &Value) {
         sync["status"]["observedGeneration"] == generation
     };
     world.until("the change is handled", is_handled).await;
+}
+
+/// Requests a sync of the tenant's GitSync, and waits until the status acknowledges it.
+async fn ask_tenant(world: &World, request: &str) {
+    let annotated = json!({"metadata": {"annotations": {"mainstay.dev/requestedAt": request}}});
+    let action = Action::Patch(Form::Merge, annotated);
+    world.write_as("kubectl-edit", Call::new(SYNCS.0, SYNCS.1, TEAM, "tenant", action));
+    let is_handled = |w: &World| {
+        let sync = w.server.object(SYNCS.0, SYNCS.1, TEAM, "tenant").unwrap();
+        sync["status"]["lastHandledRequest"] == *request
+    };
+    world.until("the request is handled", is_handled).await;
 }
 
 fn edit_team_map(world: &World, name: &str, value: &str) {
@@ -172,43 +187,67 @@ async fn a_tenant_outranks_the_platform_neither_at_once_nor_later_nor_after_a_re
     world.until("the tenant is ready", |w| tenant_ready(w).starts_with("True")).await;
 }
 
-/// A user deletes an object of the tenant, which does not recreate it because of `spec`, and the platform wants the
-/// object. Later, the spec of the tenant is changed by `over`.
-async fn a_missing_object_goes_to_the_platform(spec: Value, over: Value) {
+/// Returns a world in which a user deleted an object of the tenant, which does not recreate it because of `spec`.
+async fn missing_object(spec: Value) -> World {
     let mut world = platform().await;
     world.remote.file("team/limits.yaml", config_map("limits", "tenant")).commit("the tenant is first");
     tenant(&world, json!({"baseDir": "/team"}));
-    let of_tenant = format!("tenant of {TEAM}.tenant");
-    world.until("the tenant has it", |w| team_data(w, "limits") == of_tenant).await;
+    world.until("the tenant has it", |w| team_data(w, "limits") == OF_TENANT).await;
     world.until("the tenant is ready", |w| tenant_ready(w).starts_with("True")).await;
     change_tenant(&world, &spec).await;
     let deletion = Action::Delete(DeleteOptions::default());
     world.write_as("kubectl", Call::new("v1", "configmaps", TEAM, "limits", deletion));
     world.remote.file("platform/limits.yaml", team_map("limits", "platform"));
-    world.commit("demo", "the platform wants it, too").await;
-    let of_platform = "platform of mainstay-tests.demo";
-    assert_eq!(team_data(&world, "limits"), of_platform);
-    let uid = |w: &World| w.server.object("v1", "configmaps", TEAM, "limits").unwrap()["metadata"]["uid"].clone();
-    let created = uid(&world);
+    world
+}
 
+/// Changes the spec of the tenant after the platform has created the tenant's missing object. The tenant learns that it
+/// has lost the object, and does not write it until the platform gives it up.
+async fn tenant_has_lost_the_object(mut world: World, over: Value) {
+    let field = |w: &World, field: &str| {
+        w.server.object("v1", "configmaps", TEAM, "limits").unwrap()["metadata"][field].clone()
+    };
+    let (uid, version) = (field(&world, "uid"), field(&world, "resourceVersion"));
     change_tenant(&world, &over).await;
+    // The conflict of an attempt before the change does not count.
+    ask_tenant(&world, "after the change").await;
     world.until("the tenant is told", |w| tenant_ready(w).starts_with("False OwnershipConflict")).await;
     assert!(tenant_ready(&world).contains("mainstay-tests/demo"), "{}", tenant_ready(&world));
-    assert_eq!(team_data(&world, "limits"), of_platform);
+    assert_eq!((team_data(&world, "limits").as_str(), field(&world, "resourceVersion")), (OF_PLATFORM, version));
     edit_team_map(&world, "limits", "changed");
-    world.until("it is the platform's to revert", |w| team_data(w, "limits") == of_platform).await;
-    assert!(world.condition("demo", "Ready").starts_with("True"), "{}", world.condition("demo", "Ready"));
+    world.until("it is the platform's to revert", |w| team_data(w, "limits") == OF_PLATFORM).await;
+    world.condition_is("demo", "Ready", "True").await;
 
     world.remote.remove("platform/limits.yaml");
     world.commit("demo", "the platform gives it up").await;
-    world.until("it goes to the tenant", |w| team_data(w, "limits") == of_tenant).await;
+    world.until("it goes to the tenant", |w| team_data(w, "limits") == OF_TENANT).await;
     world.until("the tenant is ready", |w| tenant_ready(w).starts_with("True")).await;
-    assert_eq!(uid(&world), created, "it was not deleted again");
+    assert_eq!(field(&world, "uid"), uid, "it was not deleted again");
+}
+
+/// Tests that the platform creates an object that the tenant does not recreate because of `spec`, and keeps it when the
+/// spec of the tenant is changed by `over`.
+async fn a_missing_object_goes_to_the_platform(spec: Value, over: Value) {
+    let mut world = missing_object(spec).await;
+    world.commit("demo", "the platform wants it, too").await;
+    assert_eq!(team_data(&world, "limits"), OF_PLATFORM);
+    tenant_has_lost_the_object(world, over).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_missing_object_of_a_suspended_tenant_goes_to_the_platform() {
     a_missing_object_goes_to_the_platform(json!({"suspend": true}), json!({"suspend": false})).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_missing_object_of_a_suspended_tenant_stays_with_the_platform_after_a_restart() {
+    let mut world = missing_object(json!({"suspend": true})).await;
+    world.commit("demo", "the platform wants it, too").await;
+    world.kill().await;
+    world.start();
+    // The new agent reads the inventory of the platform before the tenant plans.
+    world.ask("demo").await;
+    tenant_has_lost_the_object(world, json!({"suspend": false})).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -219,6 +258,37 @@ async fn a_missing_object_of_a_tenant_that_ignores_drift_goes_to_the_platform() 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_missing_object_of_a_tenant_that_reports_drift_goes_to_the_platform() {
     a_missing_object_goes_to_the_platform(json!({"drift": "Report"}), json!({"drift": "Revert"})).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_missing_object_that_the_platform_may_not_create_stays_with_the_tenant() {
+    let mut world = missing_object(json!({"drift": "Report"})).await;
+    // The platform does not try again until it is asked.
+    world.levers().fail_next(Fault {
+        verb: "apply".into(),
+        resource: "configmaps".into(),
+        namespace: TEAM.into(),
+        name: "limits".into(),
+        code: 422,
+        message: "a policy refuses it".into(),
+        retry_after: Some(3600),
+        ..Fault::default()
+    });
+    world.try_commit("demo", "the platform wants it, too").await;
+    let refusal = |w: &World| w.failure("demo", &format!("ConfigMap {TEAM}/limits"));
+    world.until("the platform is told", |w| refusal(w).contains("a policy refuses it")).await;
+    assert_eq!(team_data(&world, "limits"), "absent");
+
+    change_tenant(&world, &json!({"drift": "Revert"})).await;
+    world.until("the tenant recreates it", |w| team_data(w, "limits") == OF_TENANT).await;
+    edit_team_map(&world, "limits", "changed");
+    world.until("it is the tenant's to revert", |w| team_data(w, "limits") == OF_TENANT).await;
+    assert!(refusal(&world).starts_with("ApplyFailed"), "{}", refusal(&world));
+
+    world.ask("demo").await;
+    world.ready("demo").await;
+    assert_eq!(team_data(&world, "limits"), OF_PLATFORM);
+    world.until("the tenant is told", |w| tenant_ready(w).starts_with("False OwnershipConflict")).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -222,8 +222,14 @@ impl Attempt<'_> {
 
     /// Forgets the applied state of objects that another GitSync has taken over.
     fn give_up_lost(&self, plan: &Plan) {
-        let lost = plan.refused.iter().filter(|refused| matches!(refused.why, Why::Claimed(_)));
-        let lost = lost.map(|refused| refused.key.clone()).collect::<Vec<_>>();
+        let lost = self.context.registry.with(self.owner, |view| {
+            let lost = plan.refused.iter().filter(|refused| match &refused.why {
+                Why::Claimed(_) => true,
+                Why::AwaitsHandover(_) => view.is_outranked(&refused.key),
+                _ => false,
+            });
+            lost.map(|refused| refused.key.clone()).collect::<Vec<_>>()
+        });
         self.context.writer.store().give_up(self.owner, &lost);
     }
 

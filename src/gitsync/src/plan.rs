@@ -193,7 +193,8 @@ pub struct Plan {
     pub refused: Vec<Refused>,
     /// The removed objects.
     pub leaving: Leaving,
-    /// Whether the plan takes an object from a confined GitSync, which must then plan again.
+    /// Whether the plan takes an object from a confined GitSync, or keeps one that such a GitSync does not know to be lost.
+    /// That GitSync must then plan again.
     pub outranks: bool,
 }
 
@@ -251,6 +252,8 @@ pub fn plan(registry: &mut View<'_>, facts: &Facts<'_>) -> Plan {
     let (own, inventory) = (registry.key(), &observed.inventory);
     plan.leaving = prune::decide(&own, &desired, inventory, &observed.terminating, &elsewhere, &read_by, prune);
     plan.outranks = registry.reserve(plan.stages.values().flatten().map(|step| step.desired.key.clone()));
+    // After a restart, a confined GitSync may not know yet that it has lost one of these objects.
+    plan.outranks |= registry.keep_outranked(plan.unchanged.iter().map(|desired| &desired.key));
     plan
 }
 

@@ -21,6 +21,7 @@ use self::rows::{Indexed, Rows};
 use mainstay_git::RemoteUrl;
 use mainstay_object::{Key, Owner};
 
+mod outranked;
 mod row;
 mod rows;
 
@@ -223,7 +224,6 @@ impl View<'_> {
             return false;
         }
         let row = self.own();
-        let is_confined = row.confined_to.is_some();
         let mut managed: HashSet<_> = row.managed.as_deref().cloned().unwrap_or_default();
         let before = managed.len();
         managed.extend(keys.iter().cloned());
@@ -231,33 +231,15 @@ impl View<'_> {
             row.managed = Some(Arc::new(managed));
         }
         let mut outranks = false;
-        for key in keys.into_iter().filter(|_| !is_confined) {
-            for owner in self.rows.naming(&key).filter(|owner| *owner != self.own).cloned().collect::<Vec<_>>() {
-                let Some(row) = self.rows.owners.get_mut(&owner).filter(|row| row.confined_to.is_some()) else {
-                    continue;
-                };
-                if row.covers(&key) && row.managed.as_ref().is_some_and(|keys| keys.contains(&key)) {
-                    row.has_lost = true;
-                    row.outranked.insert(key.clone());
-                    outranks = true;
-                }
+        for key in keys {
+            for owner in self.losers(&key) {
+                let Some(row) = self.rows.owners.get_mut(&owner) else { continue };
+                row.has_lost = true;
+                row.outranked.insert(key.clone());
+                outranks = true;
             }
         }
         outranks
-    }
-
-    /// Whether a GitSync that outranks this view's GitSync took an object that the latter manages.
-    pub(super) fn is_outranked(&self, key: &Key) -> bool {
-        self.own_row().is_some_and(|row| row.outranked.contains(key))
-    }
-
-    /// Records that lost objects were planned again. The objects in `keys` were given up by the GitSync that took them.
-    pub(super) fn regain(&mut self, keys: &[Key]) {
-        let row = self.own();
-        row.has_lost = false;
-        for key in keys {
-            row.outranked.remove(key);
-        }
     }
 
     fn own_row(&self) -> Option<&Row> {

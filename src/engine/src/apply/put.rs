@@ -175,27 +175,39 @@ impl Writer {
         let _lock = self.lock_object(key).await;
         // The owner was removed while this task waited for the lock.
         let Some(acting) = self.acting_for(owner) else { return Ok(Put::without(Change::Anothers)) };
-        let (version, seen) = {
+        let (version, seen, former) = {
             let mut store = self.store();
+            let former = store.get(key).filter(|managed| managed.owner != *owner && !managed.phase.is_leaving());
+            let former = former.map(|managed| managed.owner.clone());
             // The other owner recreates a missing object, unless this owner takes it, as it would take an existing one.
             let is_missed = step.expect == Expect::Absent && store.is_applied_for_another(owner, key);
             let is_taken = is_missed && !store.outranks(owner, key);
             if is_taken || store.is_outranked(owner, key) {
                 return Ok(Put::without(Change::Anothers));
             }
-            let Some(begun) = store.begin_put(owner, desired) else {
+            let Some((version, seen)) = store.begin_put(owner, desired) else {
                 store.note_held_back(key, self.now());
                 return Ok(Put::without(Change::Paused));
             };
             if store.begin_watch(desired) {
                 self.follow_up(FollowUp::Watch(Arc::clone(&desired.kind)));
             }
-            begun
+            (version, seen, former)
         };
-        let under_way = UnderWay { writer: self, desired, seen: Some(seen) };
+        let under_way = UnderWay { writer: self, owner, desired, seen: Some(seen) };
         let outcome = acting.put_now(owner, step, &version).await;
-        let seen = under_way.end();
-        match &outcome {
+        self.end_put(owner, step, &outcome, under_way.end());
+        if let Some(former) = former {
+            self.notify(&former);
+        }
+        outcome
+    }
+
+    /// Records the outcome of an apply, and ends it in the store.
+    fn end_put(&self, owner: &Owner, step: &Step, outcome: &Result<Put, NotPut>, seen: Option<Box<Seen>>) {
+        let desired = &step.desired;
+        let key = &desired.key;
+        match outcome {
             Ok(put) if put.change == Change::Anothers => self.store().put_failed(desired, seen, false),
             // The live object keeps its last apply until it is gone.
             Ok(put) if put.awaits.is_some() => self.succeed_later(desired, seen),
@@ -213,8 +225,16 @@ impl Writer {
                 }
             }
         }
+        let is_back = is_refused(outcome) && self.store().put_back_outranked(owner, key);
+        self.finish_put(key, is_back);
+    }
+
+    /// Ends an apply. If the entry of the former owner is back, the object is read.
+    fn finish_put(&self, key: &Key, is_back: bool) {
         self.finish(key);
-        outcome
+        if is_back {
+            self.follow_up(FollowUp::LookAgain(key.clone(), Duration::ZERO));
+        }
     }
 
     /// Makes a desired state the successor of an object that has to be deleted first.
@@ -388,9 +408,19 @@ impl Writer {
     }
 }
 
+/// Whether the server has not carried out an apply. A gateway that waited too long does not know that.
+fn is_refused(outcome: &Result<Put, NotPut>) -> bool {
+    match outcome {
+        Ok(put) => put.change == Change::Anothers,
+        Err(NotPut::Failed(error)) => !error.is_outcome_unknown() && error.code() != Some(504),
+        Err(NotPut::Immutable(..)) => true,
+    }
+}
+
 /// An apply in flight. If its future is dropped or panics, `drop` ends the write in the store with an unknown outcome.
 struct UnderWay<'w> {
     writer: &'w Writer,
+    owner: &'w Owner,
     desired: &'w Arc<Desired>,
     /// The state that was seen before the apply; `None` once the apply has ended.
     seen: Option<Option<Box<Seen>>>,
@@ -406,8 +436,11 @@ impl UnderWay<'_> {
 impl Drop for UnderWay<'_> {
     fn drop(&mut self) {
         if let Some(seen) = self.seen.take() {
+            let key = &self.desired.key;
             self.writer.store().put_failed(self.desired, seen, true);
-            self.writer.finish(&self.desired.key);
+            // Perhaps no apply of this owner follows. If this one succeeds nevertheless, the next one takes the object again.
+            let is_back = self.writer.store().put_back_outranked(self.owner, key);
+            self.writer.finish_put(key, is_back);
         }
     }
 }

@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use super::Writer;
 use super::delete::Deleted;
-use super::put::{Expect, Step};
+use super::put::{Change, Expect, Step};
 use crate::managed::Appliers;
 use crate::managed::deletion::is_noted;
 use crate::managed::desired::Desired;
@@ -46,20 +46,28 @@ impl Writer {
 
     /// Runs an ended object again, even if it is gone.
     pub async fn run_again(&self, owner: &Owner, key: &Key) -> Result<Rerun, Error> {
-        let (Some(desired), Some(acting)) = (self.desired(key), self.acting_for(owner)) else {
-            return Ok(Rerun::NotOurs);
-        };
-        {
+        let Some(acting) = self.acting_for(owner) else { return Ok(Rerun::NotOurs) };
+        let desired = {
             let _lock = self.lock_object(key).await;
+            // Another owner may have taken the object while this task waited for the lock.
+            let Some(desired) = self.desired_of(owner, key) else { return Ok(Rerun::NotOurs) };
             let judge = |live: &Value| self.may_run_again(owner, &desired, live);
             match acting.remove_ended(owner, &desired, judge).await? {
                 Deleted::Kept(why) => return Ok(why),
                 Deleted::Done { removal: Removal::Terminating(_), .. } => return Ok(Rerun::Deleting),
                 Deleted::Absent | Deleted::Done { .. } => {}
             }
-        }
-        self.put(owner, &Step { desired, expect: Expect::Ours, appliers: Appliers::default() }).await?;
-        Ok(Rerun::Done)
+            desired
+        };
+        let put = self.put(owner, &Step { desired, expect: Expect::Ours, appliers: Appliers::default() }).await?;
+        Ok(if put.change == Change::Anothers { Rerun::NotOurs } else { Rerun::Done })
+    }
+
+    /// Returns the desired state of an object of this owner.
+    fn desired_of(&self, owner: &Owner, key: &Key) -> Option<Arc<Desired>> {
+        let store = self.store();
+        let managed = store.get(key).filter(|managed| managed.owner == *owner)?;
+        Some(Arc::clone(&managed.desired))
     }
 
     /// Deletes an ended object whose manifest requests another run. Returns whether it is still being deleted.

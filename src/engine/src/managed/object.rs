@@ -158,6 +158,9 @@ pub(crate) struct Managed {
     /// The UID of an object that ended during a write, and how it ended.
     pub(crate) ended_meanwhile: Option<(Box<str>, Ended)>,
     pub(crate) phase: Phase,
+    /// The entry of a confined owner that has the object applied, until an apply for this unconfined owner succeeds. After
+    /// a refusal, it takes its place in the store again.
+    pub(crate) outranked: Option<Box<Managed>>,
     /// Watches the object by name because it lost Mainstay's label. The watch ends when this guard is dropped.
     pub(crate) followed: Option<DropGuard>,
     pub(crate) write: Write,
@@ -207,6 +210,7 @@ impl Managed {
             ended: None,
             ended_meanwhile: None,
             phase: Phase::Kept,
+            outranked: None,
             followed: None,
             write: Write::idle(generation),
             takeover: None,

@@ -109,15 +109,22 @@ impl Objects {
     }
 
     pub(crate) fn remove(&mut self, key: &Key) {
-        let Some(managed) = self.by_key.remove(key) else { return };
+        drop(self.take(key));
+    }
+
+    /// Removes an object and returns it.
+    pub(crate) fn take(&mut self, key: &Key) -> Option<Box<Managed>> {
+        let managed = self.by_key.remove(key)?;
         let counts = Counts::of(&managed);
         self.queued -= usize::from(counts.queued);
-        let Some(tally) = self.tallies.get_mut(&managed.owner) else { return };
-        tally.discount(key, counts);
-        tally.keys.remove(key);
-        if tally.keys.is_empty() {
-            self.tallies.remove(&managed.owner);
+        if let Some(tally) = self.tallies.get_mut(&managed.owner) {
+            tally.discount(key, counts);
+            tally.keys.remove(key);
+            if tally.keys.is_empty() {
+                self.tallies.remove(&managed.owner);
+            }
         }
+        Some(managed)
     }
 
     pub(crate) fn remove_owner(&mut self, owner: &Owner) {

@@ -6,7 +6,8 @@
 //! Invariant: an object is in the store from the start of its first apply until it is removed. All code ignores objects
 //! that are not in the store.
 //! Invariant: an owner that is confined to its namespace never takes an object from an unconfined owner.
-//! Invariant: an unconfined GitSync takes objects from confined owners, also missing ones.
+//! Invariant: an unconfined GitSync takes objects from confined owners, also missing ones. If its apply is refused, the
+//! confined owner has the object again.
 //! Invariant: an owner that acts as a ServiceAccount takes no object that is applied for an owner of a different
 //! namespace. The other owner must give the object up first.
 //! Invariant: at most one write to an object is in flight. Events during the write are handled after it.
@@ -157,18 +158,24 @@ impl Store {
     }
 
     /// Inserts an object with the last apply of an earlier agent, or (by default) before its first apply. A known
-    /// object of the same owner stays as it is.
-    pub(crate) fn hold(&mut self, owner: &Owner, desired: Arc<Desired>, last_applied: LastApplied) {
+    /// object of the same owner stays as it is. Returns the entry that the new one replaces.
+    pub(crate) fn hold(
+        &mut self,
+        owner: &Owner,
+        desired: Arc<Desired>,
+        last_applied: LastApplied,
+    ) -> Option<Box<Managed>> {
         let key = desired.key.clone();
         if self.is_outranked(owner, &key) {
-            return;
+            return None;
         }
         let says_nothing_new = |m: &Managed| m.is_applied() || last_applied == LastApplied::default();
         if self.objects.get(&key).is_some_and(|m| m.owner == *owner && !m.phase.is_leaving() && says_nothing_new(m)) {
-            return;
+            return None;
         }
+        let replaced = self.objects.take(&key);
         // Reverts that were queued for an earlier object are outdated.
-        let generation = self.objects.get(&key).map_or(0, |m| m.write.next_generation());
+        let generation = replaced.as_ref().map_or(0, |m| m.write.next_generation());
         let mut managed = Managed::new(owner, desired, last_applied, generation);
         if managed.is_applied() {
             // This drift is valid until the object is seen.
@@ -176,6 +183,7 @@ impl Store {
             managed.drift = recalled.map(|shown| Box::new(RemainingDrift::recalled(shown)));
         }
         self.objects.insert(key, managed);
+        replaced
     }
 
     /// Whether an object is applied for another owner.
@@ -193,7 +201,9 @@ impl Store {
 
     /// Records that an object was removed from the repository, so it is not reverted any more.
     pub(crate) fn leave(&mut self, owner: &Owner, key: &Key) {
-        if let Some(mut managed) = self.objects.get_mut(key).filter(|m| m.owner == *owner) {
+        let Some(mut managed) = self.objects.get_mut(key) else { return };
+        managed.outranked.take_if(|outranked| outranked.owner == *owner);
+        if managed.owner == *owner {
             managed.phase.leave();
             managed.drift = None;
             managed.write.clear_pending();
@@ -211,7 +221,7 @@ mod tests {
     use std::time::Instant;
 
     use super::*;
-    use crate::managed::fixtures::{POLICY, applied};
+    use crate::managed::fixtures::{POLICY, applied, live, verify};
     use crate::managed::pending::Next;
 
     #[test]
@@ -245,5 +255,51 @@ mod tests {
         assert_eq!(store.get(&desired.key).unwrap().owner, platform);
         assert!(store.begin_revert(&desired.key, generation).is_none());
         assert_eq!(store.kept_for(&owner).count(), 0);
+    }
+
+    /// Returns a store in which an unconfined GitSync `platform` begins to create a missing object of a confined one, and
+    /// the generation of the latter's queued revert.
+    fn creating(platform: &Owner) -> (Store, Arc<Desired>, u32) {
+        let (mut store, desired) = applied();
+        store.set_policy(&Owner::git_sync("shop", "demo"), Policy { confined: true, ..POLICY }, History::default());
+        store.set_policy(platform, POLICY, History::default());
+        assert_eq!(store.miss(&desired.kind, &desired.key, Some("6"), Instant::now()), Next::Queue);
+        let generation = store.get(&desired.key).unwrap().write.generation();
+        assert!(store.begin_put(platform, &desired).is_some());
+        (store, desired, generation)
+    }
+
+    #[test]
+    fn a_missing_object_that_is_not_created_goes_back_to_its_owner_and_is_recreated() {
+        let (owner, platform) = (Owner::git_sync("shop", "demo"), Owner::git_sync("platform", "all"));
+        let (mut store, desired, outdated) = creating(&platform);
+        let key = &desired.key;
+        store.put_failed(&desired, None, false);
+        assert!(!store.put_back_outranked(&owner, key), "the apply was not its own");
+        assert!(store.put_back_outranked(&platform, key));
+        assert_eq!(store.end(key, Timestamp::UNIX_EPOCH), Next::Nothing);
+        assert!(store.is_applied_for_another(&platform, key) && store.outranks(&platform, key));
+        assert_eq!((store.kept_for(&owner).count(), store.kept_for(&platform).count()), (1, 0));
+        assert_eq!(store.look_now(key, Instant::now()), Next::Queue);
+        assert!(store.begin_revert(key, outdated).is_none());
+        let generation = store.get(key).unwrap().write.generation();
+        let begun = store.begin_revert(key, generation).unwrap();
+        assert!(begun.owner == owner && begun.seen.is_some(), "{begun:?}");
+    }
+
+    #[test]
+    fn an_object_that_was_created_or_given_up_does_not_go_back() {
+        let platform = Owner::git_sync("platform", "all");
+        let (mut store, desired, _) = creating(&platform);
+        verify(&mut store, &desired, &live(7, "1"), &desired.body());
+        assert!(!store.put_back_outranked(&platform, &desired.key));
+        for give_up in
+            [Store::leave as fn(&mut Store, &Owner, &Key), Store::remove, |store, owner, _| store.remove_owner(owner)]
+        {
+            let (mut store, desired, _) = creating(&platform);
+            give_up(&mut store, &Owner::git_sync("shop", "demo"), &desired.key);
+            assert!(!store.put_back_outranked(&platform, &desired.key));
+            assert_eq!(store.get(&desired.key).unwrap().owner, platform);
+        }
     }
 }

@@ -11,7 +11,7 @@ use super::apply_state::ApplyState;
 use super::desired::Desired;
 use super::inventory::Entry;
 use super::object::{Answered, FailedReverts, NotPutBack};
-use super::pending::Seen;
+use super::pending::{Seen, Write};
 use super::revert_backoff::{Shift, ceiling};
 use super::store::Store;
 use super::verdict::LastApplied;
@@ -37,10 +37,16 @@ pub(crate) struct Begun {
 
 impl Store {
     /// Begins an apply for the owner. Returns the last resource version and the waiting state, which is obsolete after
-    /// a success. Returns `None` for a paused object, which gets the desired state after the pause.
+    /// a success. Returns `None` for a paused object, which gets the desired state after the pause. Keeps the entry of an
+    /// owner that this one outranks until an apply succeeds.
     pub(crate) fn begin_put(&mut self, owner: &Owner, desired: &Arc<Desired>) -> Option<(String, Option<Box<Seen>>)> {
-        self.hold(owner, Arc::clone(desired), LastApplied::default());
-        let mut managed = self.objects.get_mut(&desired.key)?;
+        let key = &desired.key;
+        let outranks = self.is_applied_for_another(owner, key) && self.outranks(owner, key);
+        let replaced = self.hold(owner, Arc::clone(desired), LastApplied::default());
+        let mut managed = self.objects.get_mut(key)?;
+        if let Some(replaced) = replaced.filter(|_| outranks) {
+            managed.outranked = Some(replaced);
+        }
         managed.phase.stay();
         managed.successor = None;
         if managed.phase.pause().is_some() {
@@ -64,6 +70,26 @@ impl Store {
         if let Some(before) = before {
             managed.write.restore_pending(before);
         }
+    }
+
+    /// Puts the entry back that `owner` outranks, because its apply was refused. Does nothing if an apply has succeeded, if
+    /// fields were taken over, or if the other owner has given the object up meanwhile. The write in flight continues, and
+    /// reverts of earlier generations stay outdated. Returns whether the entry is back: then the caller ends the write and
+    /// has the object read.
+    pub(crate) fn put_back_outranked(&mut self, owner: &Owner, key: &Key) -> bool {
+        let Some(mut managed) = self.objects.get_mut(key).filter(|m| m.owner == *owner && !m.is_applied()) else {
+            return false;
+        };
+        if managed.takeover.is_some() {
+            return false;
+        }
+        let outranked = managed.outranked.take().filter(|outranked| self.accounts.contains_key(&outranked.owner));
+        let Some(mut outranked) = outranked else { return false };
+        outranked.write = std::mem::replace(&mut managed.write, Write::idle(0));
+        outranked.write.requeue();
+        drop(managed);
+        self.objects.insert(key.clone(), *outranked);
+        true
     }
 
     /// Records a takeover until an apply has removed its fields. After a failed apply, Mainstay still owns them.
@@ -104,6 +130,7 @@ impl Store {
         let mut managed = self.objects.get_mut(key)?;
         managed.desired = Arc::clone(desired);
         managed.successor = None;
+        managed.outranked = None;
         managed.is_at_zero = answered.is_at_zero;
         let meanwhile = managed.ended_meanwhile.take().filter(|(uid, _)| *uid == answered.last_applied.uid);
         managed.ended = answered.ended.or(meanwhile.map(|(_, ended)| ended));

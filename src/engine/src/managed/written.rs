@@ -99,6 +99,8 @@ impl Store {
         }
         if own.is_some() {
             self.objects.remove(key);
+        } else if let Some(mut managed) = self.objects.get_mut(key) {
+            managed.outranked.take_if(|outranked| outranked.owner == *owner);
         }
         if let Some(written) = self.written.get_mut(owner).filter(|written| written.inventory.0.contains_key(key)) {
             Arc::make_mut(&mut written.inventory).0.remove(key);
