@@ -217,7 +217,7 @@ impl View<'_> {
     }
 
     /// Reserves objects for the GitSync of this view, even if a GitSync that it outranks manages them. Returns whether
-    /// such a GitSync manages one of them.
+    /// such a GitSync manages one of them and does not know yet that it has lost it.
     pub(super) fn reserve(&mut self, keys: impl Iterator<Item = Key>) -> bool {
         let keys = keys.collect::<Vec<_>>();
         if keys.is_empty() {
@@ -230,16 +230,7 @@ impl View<'_> {
         if managed.len() != before {
             row.managed = Some(Arc::new(managed));
         }
-        let mut outranks = false;
-        for key in keys {
-            for owner in self.losers(&key) {
-                let Some(row) = self.rows.owners.get_mut(&owner) else { continue };
-                row.has_lost = true;
-                row.outranked.insert(key.clone());
-                outranks = true;
-            }
-        }
-        outranks
+        self.keep_outranked(keys.iter())
     }
 
     fn own_row(&self) -> Option<&Row> {

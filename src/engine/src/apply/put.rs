@@ -438,7 +438,7 @@ impl Drop for UnderWay<'_> {
         if let Some(seen) = self.seen.take() {
             let key = &self.desired.key;
             self.writer.store().put_failed(self.desired, seen, true);
-            // Perhaps no apply of this owner follows. If this one succeeds nevertheless, the next one takes the object again.
+            // Perhaps no apply of this owner follows. If the API server carried this one out, a later apply takes the object.
             let is_back = self.writer.store().put_back_outranked(self.owner, key);
             self.writer.finish_put(key, is_back);
         }

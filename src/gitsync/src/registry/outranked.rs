@@ -1,7 +1,7 @@
 //! Objects that a confined GitSync lost to an unconfined one.
 //!
 //! Invariant: a confined GitSync that lists an object as applied learns that an unconfined one has it, also after a restart
-//! of the agent: the loaded inventories of both show it.
+//! of the agent once the unconfined one has read its commit: the inventories of both list the object.
 //!
 //! Not here: the claim with which the plan of the confined GitSync then refuses the object (`registry`).
 
@@ -11,7 +11,7 @@ use mainstay_object::{Key, Owner};
 
 impl View<'_> {
     /// Returns the confined GitSyncs that manage an object, if the GitSync of this view outranks them.
-    pub(super) fn losers(&self, key: &Key) -> Vec<Owner> {
+    fn losers(&self, key: &Key) -> Vec<Owner> {
         if self.own_row().is_some_and(|own| own.confined_to.is_some()) {
             return Vec::new();
         }
@@ -21,8 +21,9 @@ impl View<'_> {
         others.filter(|owner| self.rows.owners.get(*owner).is_some_and(loses)).cloned().collect()
     }
 
-    /// Records that the GitSync of this view has objects that need no apply. Returns whether a confined GitSync manages
-    /// one of them and does not know yet that it has lost it.
+    /// Records that the GitSync of this view has or applies these objects. Returns whether a confined GitSync manages one
+    /// of them and does not know yet that it has lost it. So a GitSync whose apply is refused again and again does not wake
+    /// the others each time.
     pub(crate) fn keep_outranked<'k>(&mut self, keys: impl Iterator<Item = &'k Key>) -> bool {
         let mut is_new = false;
         for key in keys {
@@ -42,9 +43,9 @@ impl View<'_> {
     pub(crate) fn is_outranked(&self, key: &Key) -> bool {
         let Some(own) = self.own_row() else { return false };
         let has_taken = |row: &Row| row.taken.as_ref().is_some_and(|taken| taken.contains(key));
-        let may_want = |row: &Row| row.desired.as_ref().is_none_or(|desired| desired.contains(key));
+        let wants = |row: &Row| row.desired.as_ref().is_some_and(|desired| desired.contains(key));
         let is_ours = |row: &Row| !row.is_of_other_agent && row.confined_to.is_none();
-        let has_lost = |row: &Row| is_ours(row) && has_taken(row) && may_want(row);
+        let has_lost = |row: &Row| is_ours(row) && has_taken(row) && wants(row);
         let is_shared = || own.confined_to.is_some() && has_taken(own);
         own.outranked.contains(key) || (is_shared() && self.others(key).any(|(_, row)| has_lost(row)))
     }
@@ -112,7 +113,7 @@ mod tests {
         let is_lost = |name: &str| registry.with(&tenant, |view| view.is_outranked(&key(name)));
         assert!(is_lost("a") && !is_lost("b"));
         registry.update(&platform, |own| own.desired = None);
-        assert!(is_lost("a"), "it is unknown what the platform wants");
+        assert!(!is_lost("a"), "the platform may have given it up before");
         registry.update(&platform, |own| own.desired = Some(Arc::default()));
         assert!(!is_lost("a"));
         registry.update(&platform, |own| *own = row(Some("a"), &["a"]));
