@@ -194,7 +194,7 @@ pub struct Plan {
     /// The removed objects.
     pub leaving: Leaving,
     /// Whether the plan takes an object from a confined GitSync, or keeps one that such a GitSync does not know to be lost.
-    /// That GitSync must then plan again.
+    /// The confined GitSync must then plan again.
     pub outranks: bool,
 }
 
