@@ -1,5 +1,6 @@
 //! Pages for contributors link source files that exist, and name functions and types that these files define.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -63,6 +64,25 @@ fn pages_for_contributors_name_what_the_linked_files_define() {
     let pages = book().into_iter().filter(|page| page.path.starts_with(DEVELOP));
     let wrong: Vec<String> = pages.flat_map(|page| flaws(&page, read)).collect();
     assert!(wrong.is_empty(), "{} names or links are wrong:\n{}", wrong.len(), wrong.join("\n"));
+}
+
+/// The page of the architecture, and for each way on it the most files that it may pass.
+const ARCHITECTURE: &str = "docs/develop/architecture.md";
+const WAYS: [(&str, usize); 3] =
+    [("The way of a commit", 20), ("The way of a hand edit", 14), ("The way of a Function", 18)];
+
+/// A reader follows a way file by file.
+#[test]
+fn the_ways_through_the_code_pass_few_files() {
+    let text = fs::read_to_string(ARCHITECTURE).unwrap();
+    for (heading, most) in WAYS {
+        let (_, section) = text.split_once(&format!("\n## {heading}\n")).expect(heading);
+        let section = section.split("\n## ").next().unwrap_or_default();
+        let page = Page::of(Path::new(ARCHITECTURE), section);
+        let files: BTreeSet<PathBuf> = page.entries.iter().flatten().filter_map(|part| linked(&page, part)).collect();
+        assert!(!files.is_empty(), "{ARCHITECTURE}: {heading} names no file");
+        assert!(files.len() <= most, "{ARCHITECTURE}: {heading} passes {} files, and {most} are the most", files.len());
+    }
 }
 
 #[test]

@@ -236,6 +236,19 @@ fn objects_are_deleted_in_one_place() {
     assert_eq!(all, ["src/cluster/src/delete.rs", "src/console/src/serve/delete.rs", "src/engine/src/apply/delete.rs"]);
 }
 
+/// One place decides what a managed object needs: a commit, an edit, a restart and an audit all lead there.
+#[test]
+fn verdicts_about_objects_are_reached_in_one_place() {
+    let imports = |path: &PathBuf| {
+        let is_import = |line: &str| line.starts_with("use ") && line.contains("verdict::{") && line.contains("decide");
+        production(path).lines().any(is_import)
+    };
+    let found: Vec<_> = sources("src/engine/src").into_iter().filter(imports).collect();
+    // The fuzzer compares the decision with a model.
+    assert_eq!(found, ["events", "fuzz"].map(|name| PathBuf::from(format!("src/engine/src/managed/{name}.rs"))));
+    assert_eq!(production(&found[0]).matches("decide(").count(), 1);
+}
+
 /// Connections are authorized in one place: no other code of the product or of the embedded cluster binds a port.
 #[test]
 fn ports_are_bound_in_one_place() {
