@@ -1,10 +1,10 @@
 //! Mainstay keeps a Kubernetes cluster in sync with Git repositories: an agent in the cluster, and its command line.
 //!
-//! Users write five kinds of resources. A `GitRepository` has the address and credentials of a repository. A `GitSync`
-//! (for Flux users: a Kustomization that specifies its branch) selects the directory of a reference that is applied,
-//! pruned and protected from drift. A `Function` (of Kyma Serverless) is source code, inline or in Git, that is built
-//! into an image and served by a Deployment. A `Receiver` accepts the webhooks of a Git host. An `APIRule` (of Kyma)
-//! exposes a Service at a host name.
+//! These are the main resources that users write. A `GitRepository` has the address and credentials of a repository. A
+//! `GitSync` (for Flux users: a Kustomization that specifies its branch) selects the directory of a reference that is
+//! applied, pruned and protected from drift. A `Function` (of Kyma Serverless) is source code, inline or in Git, that
+//! is built into an image and served by a Deployment. A `Receiver` accepts the webhooks of a Git host. An `APIRule` (of
+//! Kyma) exposes a Service at a host name.
 //!
 //! Every controller reconciles in four steps: observe, decide, perform, report. Only the step "decide" neither reads,
 //! writes nor waits: it is a function of values. (For a GitSync, this step also reserves the objects of its plan, so
@@ -76,7 +76,9 @@
 //! 2. The store records the object and returns the next step (`engine/managed/events.rs`).
 //! 3. [`managed::projection`](mainstay_engine::managed::projection) reduces the object to the fields that Mainstay owns
 //!    according to `managedFields`, and returns their digest. [`managed::verdict`](mainstay_engine::managed::verdict)
-//!    compares the digest with the last apply: in sync, revert, recreate, or leave alone (paused, policy).
+//!    compares the digest with the last apply: in sync, revert, wait for a deletion, or leave alone. A pause of the
+//!    object comes first, then the policy of its owner. If the owner is suspended, nothing is compared. An object that
+//!    is gone has no verdict: the policy decides whether it is recreated.
 //! 4. A revert is a [`FollowUp`](mainstay_engine::apply::FollowUp) for
 //!    [`Drift::run`](mainstay_engine::drift::Drift::run).
 //!    [`managed::revert_backoff`](mainstay_engine::managed::revert_backoff) decides when it is due: immediately, or

@@ -1,4 +1,8 @@
 //! Objects that could not be applied or deleted: the message of each, and the time of its next retry.
+//!
+//! An object that another GitSync claims is one of them. Its failure has the reason `OwnershipConflict` and names the
+//! other GitSync. `Ready` is False, with the reason of the first failure. The other objects of the commit are applied,
+//! but its deletions wait. The object is tried again after a backoff, or when the registry changes.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;

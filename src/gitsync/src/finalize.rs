@@ -1,9 +1,10 @@
 //! Deletes or releases the objects of a GitSync that is being deleted.
 //!
 //! A GitSync has a finalizer only if its objects are deleted with it, so that no namespace waits for an agent that is
-//! uninstalled. A watch shows the deletion of other GitSyncs. The agent then removes the label and the ownership from
-//! their objects. If no agent runs at that time, the label stays. This is harmless: only objects in an inventory are
-//! managed, and an owner reference deletes the inventory with its GitSync.
+//! uninstalled. For a GitSync without the finalizer, a watch shows the deletion. The agent then releases its objects:
+//! it removes the label and Mainstay's field ownership. If no agent runs at that time, both stay. This is harmless: an
+//! agent manages objects that an inventory lists, and an owner reference deletes the inventory with its GitSync. (A
+//! deletion also needs proof that Mainstay applied the object: `prune`.)
 //!
 //! Invariant: the deletion of the CRD of GitSync never deletes a workload.
 //! Invariant: if a GitSync lists itself in its inventory, it does not wait for objects whose deletion waits for the

@@ -1,4 +1,5 @@
-//! The handovers of objects to GitSyncs of other agents. The label of an object shows when its new owner has applied it.
+//! The handovers of objects to GitSyncs of other agents, those of other shards. The label of an object shows when its
+//! new owner has applied it.
 //!
 //! Invariant: after a withdrawn offer, at most one of both GitSyncs applies the object. The former owner writes its status
 //! without the offer, then reads the object, changes its version (`Expect::Withdrawn`), and applies it at that version.

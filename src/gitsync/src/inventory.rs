@@ -1,7 +1,7 @@
 //! The inventory of a GitSync: read from its ConfigMaps, written to them, and published to the other GitSyncs.
 //!
-//! Invariant: objects are listed before they are created. An object leaves the inventory only when it is gone, or when
-//! another GitSync lists it as applied.
+//! Invariant: objects are listed before they are created. An object that the commit lacks leaves the inventory only
+//! when it is gone, no longer belongs to the GitSync, or is listed by another GitSync as applied.
 //! Invariant: an inventory of another GitSync with the same name, or one that a user wrote, is not read.
 
 use std::collections::{BTreeMap, HashMap, HashSet};

@@ -1,4 +1,5 @@
-//! The GitSyncs of other agents, as far as the cluster shows them: their spec and status, and the label of their objects.
+//! The GitSyncs of other agents, as far as the cluster shows them: their spec and status, and the label of their
+//! objects. The other agents hold the other shards of the same installation.
 //!
 //! GitSyncs of two agents agree on an object by what stands in the cluster. The one that wants it lists it in
 //! `status.shared`. The one that manages it keeps it while it wants it. Otherwise it reports the handover in

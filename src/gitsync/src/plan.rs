@@ -1,5 +1,5 @@
-//! The plan for a commit: the objects to apply in order, the objects to delete, and the objects that are left alone,
-//! with the reason.
+//! The plan for a commit: the objects to apply in order, the removed objects, the objects that it refuses to apply,
+//! with the reason ([`Why`]), and the paused objects that are not managed yet.
 //!
 //! Invariant: an object that already matches the commit causes no request.
 //!

@@ -1,5 +1,9 @@
 //! The task of one GitSync: makes an attempt, and reports it. `run` waits for the changes that cause one.
 //!
+//! An attempt of a suspended GitSync may look up the commit. It makes no plan, so it applies, deletes and hands over no
+//! object. The drift loop neither reverts nor recreates its objects (`account` of the engine). Its claims stay
+//! (`registry`). The deletion of a suspended GitSync is carried out as that of any other (`ending`).
+//!
 //! Invariant: every attempt ends in a status, on success and on failure, written as soon as `urgency` allows.
 //! Invariant: an idle task makes no request except the ref lookup at the remote.
 

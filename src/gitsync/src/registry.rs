@@ -1,12 +1,26 @@
-//! The managed and desired objects of all GitSyncs of this agent. It prevents conflicts between GitSyncs, and hands
-//! moved objects over instead of deleting them.
+//! The managed and desired objects of all GitSyncs that apply to a cluster. The registry prevents conflicts between
+//! GitSyncs, and hands moved objects over instead of deleting them.
+//!
+//! A GitSync *claims* an object that it manages (its inventory lists the object, or its plan has reserved it), unless
+//! its last planned commit lacks the object. A claim needs no live object: it outlives a deletion, a pause, a
+//! suspension and a restart. Before the inventory is read, only the label of a live object shows a claim.
+//!
+//! Between equal GitSyncs (both unconfined, or confined to the same namespace), the one that claims the object keeps it.
+//! The other one does not apply it, and reports a conflict (`failures`). If both follow the same branch, it first waits
+//! until the claiming one has planned the same commit, unless that one is suspended. Each change of a row wakes the
+//! GitSyncs that wait for others. So the other one plans again when the claim ends: a later commit lacks the object, or
+//! the GitSync is deleted.
+//!
+//! A GitSync is *confined* to its namespace unless that namespace is trusted (`rights`). A ServiceAccount gives a
+//! confined GitSync access to other namespaces, but it stays confined.
 //!
 //! Invariant: claims are found by object (`rows`), so the cost does not depend on the number of GitSyncs.
 //! Invariant: one step checks that no other GitSync claims an object, and reserves it.
-//! Invariant: a GitSync that is confined to a namespace claims no objects outside of it. It neither delays nor outranks
-//! an unconfined GitSync, and takes over only objects that an unconfined GitSync gives up.
-//! Invariant: a GitSync with a ServiceAccount counts as confined to its namespace. Objects in other namespaces that
-//! carry its label and that it applied are still protected from other tenants.
+//! Invariant: an unconfined GitSync ignores claims of confined ones: it takes their objects without waiting. A confined
+//! GitSync gets an object of an unconfined one only after that one has given it up.
+//! Invariant: without a ServiceAccount, the claims of a confined GitSync cover only its namespace.
+//! Invariant: if two GitSyncs are confined to different namespaces, a claim counts only while the live object carries
+//! the label of the claiming GitSync, and only if that one has a ServiceAccount.
 
 use std::cell::Cell;
 use std::collections::HashSet;

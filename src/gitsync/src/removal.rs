@@ -1,4 +1,5 @@
-//! The objects that leave a GitSync: those that are being deleted, replaced or handed over, and why they stay.
+//! Removals that are not complete: objects that are being deleted, replaced or handed over, and why they still exist.
+//! An absent object is not among them.
 //!
 //! Not here: the decision about each object (`prune`), and its deletion (`perform`, `finalize`).
 

@@ -1,4 +1,5 @@
-//! The end of the tasks of GitSyncs that another agent takes over, and of deleted GitSyncs that it may recreate.
+//! The end of the tasks of GitSyncs that the agent of another shard takes over, and of deleted GitSyncs that it may
+//! recreate.
 //!
 //! Invariant: a task delays the other agents by at most the duration of the Lease. A task whose objects are in a remote
 //! cluster delays them not at all: that cluster may never respond.

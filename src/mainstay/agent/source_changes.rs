@@ -1,4 +1,4 @@
-//! Changes of sources, for the rows of GitSyncs of other agents.
+//! Changes of sources, for the rows of GitSyncs of other agents (those of other shards).
 //!
 //! Invariant: many changes cost one pass over these GitSyncs per [`TOGETHER`]. A plan does not wait for the pass.
 

@@ -1,4 +1,4 @@
-//! Handover of objects between Mainstay and a controller of another system, or another agent, without a deletion.
+//! Handover of objects without a deletion: to or from a controller of another system, or to the agent of another shard.
 
 use std::collections::HashSet;
 use std::sync::Arc;

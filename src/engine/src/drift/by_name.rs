@@ -1,5 +1,5 @@
-//! Watches one object by name. The object lost Mainstay's label, so the watch of its kind does not show it. It is not
-//! reverted, because it is paused, being deleted, or only reported.
+//! Watches one object by name. The object lacks Mainstay's label, so the watch of its kind does not show it. No revert
+//! sets the label, because the object is paused or terminating, or because its drift is only reported.
 
 use std::sync::Arc;
 

@@ -1,4 +1,8 @@
 //! The state of an owner in the store: its policy for all of its objects, and the reverts so far.
+//!
+//! A suspension is part of the policy. While an owner is suspended, none of its objects is checked, reverted or
+//! recreated, and events only update what the store knows (`events`, `object`). Its objects stay in the store. When the
+//! suspension ends, they are listed again, and the drift policy applies to their drift and to missing ones.
 
 use std::collections::{BTreeMap, HashSet, VecDeque};
 use std::sync::Arc;

@@ -1,5 +1,13 @@
-//! The inventory of a GitSync: the objects that it manages, with the verified state of each. An object is added before
-//! it is created, and removed only when its absence is confirmed. So no object is orphaned or deleted by mistake.
+//! The inventory of a GitSync: the objects that it manages, with the verified state of each.
+//!
+//! An entry is added before its object is created. It stays while the commit contains the object, even if a user
+//! deletes the object. It is removed for one of these reasons:
+//!
+//! - The commit lacks the object, and the object is gone or no longer belongs to the GitSync.
+//! - The commit lacks the object, and another GitSync lists it as applied.
+//! - The object was not created: its first apply was denied, or such an object exists and is refused or paused.
+//!
+//! The whole inventory is deleted with its GitSync, or when the GitSync moves to a different cluster.
 //!
 //! The inventory is stored as gzip in the `binaryData` of ConfigMaps ([`Shard`]). One ConfigMap holds up to 18 000
 //! entries.

@@ -1,11 +1,12 @@
 //! The store of managed objects: their owner, desired state, last applied state and phase.
 //!
-//! - [`Desired`]: the desired state of an object, and the marks that identify its owner
-//! - `store`: the store itself; `objects`: counts per owner; `account`: policy and past reverts of an owner
+//! - [`Desired`]: the desired state of an object, and the mark that names its owner on the live object
+//! - `store`: the store itself; `objects`: counts per owner; `account`: policy (also a suspension) and past reverts of
+//!   an owner
 //! - `events`: watch events and their consequences; [`verdict`]: whether an object must be reverted; `writes`: the
 //!   start, success and failure of a write
-//! - `object`: one managed object; `apply_state`: its last apply; `phase`: its phase; `pending`: writes in progress and
-//!   work that waits
+//! - `object`: one managed object; `apply_state`: its last apply; `phase`: whether it is kept, paused or removed from
+//!   the repository; `pending`: writes in progress and work that waits
 //! - [`projection`], [`fields`], `ownership`, `reserved`, `collision`, `unions`, `stale_defaults`: the fields that
 //!   Mainstay owns, their values, and conflicts about them
 //! - `adoption`: takes over fields of former appliers; `aliases`: fields that the server keeps in step with others
@@ -28,8 +29,9 @@
 //! - [`inventory`]: the written form of the store of one GitSync; `written`: changes it together with the objects
 //! - [`places`]: the source locations of objects in the repository; `inventory_maps`: the ConfigMaps of an inventory
 //!
-//! Invariant: an object is in the store from the start of its first apply until it is forgotten. All code ignores
-//! objects that are not in the store.
+//! Invariant: an object is in the store before this agent applies it. `store` says when it enters and leaves. Watch
+//! events of objects that are not in the store are ignored, whatever their labels are. (A deletion needs proof that
+//! Mainstay applied the object: `deletion`.)
 //! Invariant: of a live object, the store keeps only the identity, two digests and the health. For an object whose
 //! drift remains, it also keeps the first fields that differ.
 //!

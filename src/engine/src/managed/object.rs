@@ -2,7 +2,8 @@
 //!
 //! Some fields are not part of the phase, because they change independently of it. Failures and the revert backoff
 //! outlast a pause. Drift may be reported before a later report fails. Drift remains during a pause as well as during a
-//! backoff. An object without Mainstay's label is watched by name while it is paused or terminating.
+//! backoff. An object without Mainstay's label is watched by name while it is paused or terminating, or while its drift
+//! is only reported.
 //!
 //! Not here: the set of managed objects and their owners (`store`), and the consequences of events (`events`).
 

@@ -1,4 +1,8 @@
-//! The end of a pause.
+//! The end of a pause, read from `mainstay.dev/until` of the live object.
+//!
+//! Without a valid time, a pause lasts until a user removes `mainstay.dev/reconcile: disabled`. The annotations belong
+//! to the live object, so a deletion ends the pause, too. Unless its owner is suspended, or only reports or ignores
+//! drift, the object is recreated.
 
 use jiff::Timestamp;
 

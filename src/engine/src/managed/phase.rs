@@ -1,4 +1,9 @@
-//! The phase of an object.
+//! The phase of an object: kept, paused, or removed from the repository.
+//!
+//! A pause is `mainstay.dev/reconcile: disabled` on the live object: the object is neither applied, reverted nor
+//! deleted. The phase remembers the pause that was last seen. A later state without a pause ends it, and so does an
+//! apply that recreates the deleted object. The suspension of the owner is no phase: it is part of the owner's policy
+//! (`account`).
 
 use super::pause_end::PauseEnd;
 

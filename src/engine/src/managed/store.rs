@@ -3,21 +3,23 @@
 //! Events and outcomes go in, and decisions come out. The store is a value behind one lock that is held briefly; its
 //! functions never wait. Writes are in `writes`, events in `events`.
 //!
-//! Invariant: an object is in the store from the start of its first apply until it is removed. All code ignores objects
-//! that are not in the store.
+//! Invariant: an object is in the store before this agent applies it or waits for the end of its pause. An object that
+//! an earlier agent applied enters it when its owner accepts a commit with the document of the inventory entry. An
+//! object that a user deletes stays. An object that the commit lacks stays, too (phase `Leaving`), until it is gone or
+//! belongs to a different owner. Watch events of objects that are not in the store are ignored.
 //! Invariant: an owner that is confined to its namespace never takes an object from an unconfined owner.
 //! Invariant: an unconfined GitSync takes objects from confined owners, also missing ones. If its apply is refused, the
-//! confined owner has the object again.
+//! object belongs to the confined owner again, which recreates a missing object unless it is suspended.
 //! Invariant: an owner that acts as a ServiceAccount takes no object that is applied for an owner of a different
 //! namespace. The other owner must give the object up first.
 //! Invariant: at most one write to an object is in flight. Events during the write are handled after it.
 //!
 //! Objects and inventories are two tables because neither contains the other. A stored object has a document and one
-//! owner. An inventory entry means that a GitSync is responsible for an object that it may have created. Removed
-//! objects and those of an earlier agent have no document, and two GitSyncs list an object during a handover. With one
-//! table, every use of a document would have to handle its absence. Every use of an owner would have to handle several.
-//! An inventory is also a snapshot, for the plan of a commit and for saving, while its objects keep changing. Both
-//! tables are updated in the same step (`writes`).
+//! owner. An inventory entry means that a GitSync is responsible for an object that it may have created. An entry that
+//! an earlier agent wrote has no document until a commit is accepted, and never if the commit lacks the object. Two
+//! GitSyncs list an object during a handover. With one table, every use of a document would have to handle its absence.
+//! Every use of an owner would have to handle several. An inventory is also a snapshot, for the plan of a commit and
+//! for saving, while its objects keep changing. Both tables are updated in the same step (`writes`).
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;

@@ -1,9 +1,9 @@
 //! Builds the policy and the binding of a GitSync.
 //!
 //! The policy rejects changes that the drift loop would revert, and any other change by people. It permits changes to
-//! fields which the agent, the cluster or a pause may change. An object belongs to the GitSync if it has the GitSync's
-//! label and Mainstay's entry in `managedFields`, as in the drift loop. A label alone is no proof: users must be able
-//! to delete a copy that has it.
+//! fields which the agent, the cluster or a pause may change. The API server knows neither the store nor the inventory.
+//! So the policy protects an object that has the GitSync's label and Mainstay's entry in `managedFields`. A label alone
+//! is not enough: users must be able to delete a copy that has it.
 //!
 //! Invariant: each match condition about the client evaluates to `true` or `false` for any request. Requests of the
 //! agent and of the cluster's controllers therefore pass even if a different expression fails, because one false

@@ -1,7 +1,9 @@
 //! Objects that a confined GitSync lost to an unconfined one.
 //!
-//! Invariant: a confined GitSync that lists an object as applied learns that an unconfined one has it, also after a restart
-//! of the agent once the unconfined one has read its commit: the inventories of both list the object.
+//! Invariant: a confined GitSync that lists an object as applied learns that an unconfined one has it. After a restart
+//! of the agent, it learns that from the inventories, once the unconfined one has read its commit: both list the object
+//! as applied. The next plan of the confined GitSync reports the conflict and clears the applied state in its entry.
+//! The entry itself stays until its commit lacks the object. A suspended GitSync makes that plan when it is resumed.
 //!
 //! Not here: the claim with which the plan of the confined GitSync then refuses the object (`registry`).
 

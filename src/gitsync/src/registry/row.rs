@@ -1,4 +1,5 @@
-//! The managed and desired objects of one GitSync.
+//! The managed and desired objects of one GitSync. Together they are its claims (`registry`): the managed objects,
+//! without those that its last planned commit lacks. A suspension changes neither set.
 //!
 //! Not here: the consequences for other GitSyncs (`registry`).
 
