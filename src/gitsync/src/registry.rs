@@ -5,11 +5,11 @@
 //! its last planned commit lacks the object. A claim needs no live object: it outlives a deletion, a pause, a
 //! suspension and a restart. Before the inventory is read, only the label of a live object shows a claim.
 //!
-//! Between equal GitSyncs (both unconfined, or confined to the same namespace), the one that claims the object keeps it.
-//! The other one does not apply it, and reports a conflict (`failures`). If both follow the same branch, it first waits
-//! until the claiming one has planned the same commit, unless that one is suspended. Each change of a row wakes the
-//! GitSyncs that wait for others. So the other one plans again when the claim ends: a later commit lacks the object, or
-//! the GitSync is deleted.
+//! Between equal GitSyncs (both unconfined, or confined to the same namespace), the one that claims the object keeps
+//! it. The other one does not apply it, and reports a conflict (`failures`). If both follow the same branch, it first
+//! waits until the claiming one has planned the same commit, unless that one is suspended. Each change of a row wakes
+//! the GitSyncs that wait for others. So the other one plans again when the claim ends: a later commit lacks the
+//! object, or the GitSync is deleted.
 //!
 //! A GitSync is *confined* to its namespace unless that namespace is trusted (`rights`). A ServiceAccount gives a
 //! confined GitSync access to other namespaces, but it stays confined.

@@ -1,7 +1,7 @@
 //! `mainstay suspend` and `mainstay resume` for one or several GitSyncs.
 //!
-//! A suspension stops applies, deletions, reverts and the prevention of manual changes for all objects of a GitSync. The
-//! objects and the GitSync's claims on them stay. At `spec.suspendUntil`, the agent ends the suspension, unless
+//! A suspension stops applies, deletions, reverts and the prevention of manual changes for all objects of a GitSync.
+//! The objects and the GitSync's claims on them stay. At `spec.suspendUntil`, the agent ends the suspension, unless
 //! `spec.suspend` is true.
 //!
 //! Invariant: only `spec.suspend` and `spec.suspendUntil` are written, by a merge patch.
