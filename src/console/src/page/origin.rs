@@ -170,7 +170,10 @@ pub(super) fn decisions(trace: &Trace, now: Timestamp) -> Markup {
                 @if let Some(owner) = trace.owners.last() { p.quiet { "About " (plain(&owner.to_string(), SHORT)) "." } }
                 ol.steps {
                     @for (when, text) in trace.decisions.iter().take(DECISIONS) {
-                        li { (parts::age(Some(*when), now)) " ago: " (plain(text, MESSAGE)) }
+                        li {
+                            time datetime=(when) title=(when) { (ago(now.duration_since(*when).as_secs())) " ago" }
+                            " " (plain(text, MESSAGE))
+                        }
                     }
                 }
             }
@@ -255,7 +258,7 @@ mod tests {
         let hostile = format!("reverted, after <b>{} changed it", "x".repeat(100_000));
         let many = vec![(Timestamp::UNIX_EPOCH, hostile); 30];
         let html = decisions(&trace("", many), "1970-01-01T00:03:00Z".parse().unwrap()).into_string();
-        assert!(html.contains("3 min</time> ago: reverted, after &lt;b&gt;x") && !html.contains("<b>"), "{html}");
+        assert!(html.contains("3 min ago</time> reverted, after &lt;b&gt;x") && !html.contains("<b>"), "{html}");
         assert_eq!(html.matches("<li>").count(), DECISIONS);
         assert!(html.len() < DECISIONS * (2 * MESSAGE + 200), "{} bytes", html.len());
         assert_eq!(decisions(&trace("", Vec::new()), Timestamp::UNIX_EPOCH).into_string(), "");
