@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use devcluster::status::Status;
-use devcluster::verbs::delete::DeleteOptions;
+use devcluster::verbs::delete::{DeleteOptions, Propagation};
 use devcluster::verbs::patch::Form;
 use devcluster::{Action, Call, Caller};
 use serde_json::{Value, json};
@@ -71,10 +71,14 @@ impl World {
         self.create("coordination.k8s.io/v1", "leases", NAMESPACE, lease);
     }
 
-    /// Deletes an object of the namespace.
+    /// Deletes an object of the namespace, as a user does with `kubectl delete`.
+    ///
+    /// kubectl names the propagation policy. Without one, a Job of `batch/v1` stays until the garbage collector has
+    /// orphaned its pods.
     #[track_caller]
     pub fn delete(&self, api_version: &str, resource: &str, name: &str) {
-        let action = Action::Delete(DeleteOptions::default());
+        let options = DeleteOptions { propagation: Some(Propagation::Background), ..DeleteOptions::default() };
+        let action = Action::Delete(options);
         self.write_as("kubectl", Call::new(api_version, resource, NAMESPACE, name, action));
     }
 
