@@ -1,5 +1,6 @@
 //! Lost, damaged or forged inventories are rebuilt, and nothing is deleted because of them.
 
+use devcluster::fault_injection::Fault;
 use serde_json::json;
 
 use mainstay_testkit::ownership::{LABEL, inventories, label_of};
@@ -112,4 +113,41 @@ async fn objects_are_created_only_after_the_inventory_lists_them() {
     world.ask("demo").await;
     world.ready("demo").await;
     assert_eq!(world.data("b"), "1");
+}
+
+/// A list by label makes the API server scan all ConfigMaps of the namespace, for each GitSync.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn inventories_are_read_by_name_even_if_their_watch_fails_at_first() {
+    let mut world = World::new().await;
+    let names: Vec<_> = (0..6).map(|number| format!("team-{number}")).collect();
+    for name in &names {
+        world.remote.file(&format!("{name}/map.yaml"), config_map(name, "1"));
+    }
+    world.remote.commit("one");
+    for name in &names {
+        world.sync(name, json!({"baseDir": format!("/{name}")}));
+    }
+    world.start();
+    for name in &names {
+        world.ready(name).await;
+    }
+    world.stop().await;
+    for name in &names {
+        world.edit("v1", "configmaps", name, json!({"data": {"key": "changed"}}));
+    }
+    world.levers().fail_next(Fault {
+        verb: "watch".into(),
+        resource: "configmaps".into(),
+        query: "labelSelector=mainstay.dev%2Finventory".into(),
+        code: 503,
+        times: 2,
+        ..Fault::default()
+    });
+    world.gate.record();
+    world.start();
+    world.until("all edits are reverted", |w| names.iter().all(|name| w.data(name) == "1")).await;
+    let heard = world.gate.heard();
+    let asked = |text: &str| heard.iter().filter(|heard| heard.asked.contains(text)).count();
+    assert_eq!(asked("mainstay.dev%2Finventory%3D"), 0, "no list for one GitSync");
+    assert_eq!(asked("mainstay.dev%2Finventory&"), 3, "the watch failed twice: {heard:?}");
 }

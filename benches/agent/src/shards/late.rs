@@ -3,6 +3,7 @@
 //! Not here: the bounds (`bounds`). A change is explained if it was late since the first death, so also if the time since the
 //! last death is within its bound.
 
+use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
@@ -33,12 +34,13 @@ pub(super) struct Sources<'s> {
     pub claims: &'s dyn Fn(&Value, Place) -> bool,
 }
 
-/// Explains the late changes, in the order of their beginnings.
+/// Explains the late changes, the slowest since their last death first.
 pub(super) fn explain(changes: &Changes, sources: &Sources<'_>) -> Vec<String> {
-    let is_late = |change: &&Change| sources.is_late(change);
-    let mut explained: Vec<String> =
-        changes.all().filter(is_late).take(EXPLAINED).map(|change| sources.explain(change)).collect();
-    let others = changes.all().filter(is_late).count().saturating_sub(EXPLAINED);
+    let mut late: Vec<&Change> = changes.all().filter(|change| sources.is_late(change)).collect();
+    // A change that did not end is the slowest.
+    late.sort_by_key(|change| Reverse(change.took(Since::Last).unwrap_or(Duration::MAX)));
+    let mut explained: Vec<String> = late.iter().take(EXPLAINED).map(|change| sources.explain(change)).collect();
+    let others = late.len().saturating_sub(EXPLAINED);
     if others > 0 {
         explained.push(format!("- {others} more\n"));
     }

@@ -29,8 +29,11 @@ use mainstay_object::{Key, Owner};
 const YIELD: Duration = Duration::from_millis(50);
 /// Longest time that an audit waits for reverts and applies.
 const YIELD_TO_ALL: Duration = Duration::from_secs(1);
-/// Maximum time to wait for the first response of a watch.
-const ASKED_WITHIN: Duration = Duration::from_secs(10);
+/// Maximum time to wait for the first list of autoscalers.
+const AUTOSCALERS_WITHIN: Duration = Duration::from_secs(10);
+/// Maximum time to wait until the watch has listed the inventories. Without the names, each owner costs a list, and the
+/// API server scans all ConfigMaps of the namespace for each.
+const INVENTORIES_WITHIN: Duration = Duration::from_secs(30);
 /// Delay between the end of a pause and the next check of the object.
 const AFTER_PAUSE: Duration = Duration::from_millis(50);
 
@@ -72,8 +75,8 @@ struct Inner {
     locks: ObjectLocks,
     notifiers: Mutex<HashMap<Owner, Arc<Notify>>>,
     autoscalers_known: watch::Sender<bool>,
-    /// Whether the watch of inventories has listed all ConfigMaps or has failed.
-    inventories_asked: watch::Sender<bool>,
+    /// Whether the wait for the names of inventories is over: they are known, or the watch will not show them.
+    inventories_settled: watch::Sender<bool>,
     reverts: watch::Sender<Reverts>,
     /// Number of applies of commits that are in flight or wait for reverts.
     puts: watch::Sender<usize>,
@@ -99,7 +102,7 @@ impl Writer {
     pub fn for_dry_runs(cluster: Cluster, liveness: Component) -> Self {
         let (writer, _) = Self::new(cluster, liveness, |_| {});
         writer.0.autoscalers_known.send_replace(true);
-        writer.0.inventories_asked.send_replace(true);
+        writer.0.inventories_settled.send_replace(true);
         writer
     }
 
@@ -127,7 +130,7 @@ impl Writer {
             locks: ObjectLocks::default(),
             notifiers: Mutex::default(),
             autoscalers_known: watch::Sender::new(false),
-            inventories_asked: watch::Sender::new(false),
+            inventories_settled: watch::Sender::new(false),
             reverts: watch::Sender::default(),
             puts: watch::Sender::default(),
             audits: AuditCounts::default(),
@@ -343,39 +346,22 @@ impl Writer {
     /// Waits up to 10 s for the first list of autoscalers.
     pub(super) async fn know_autoscalers(&self) {
         let mut known = self.0.autoscalers_known.subscribe();
-        let _ = tokio::time::timeout(ASKED_WITHIN, known.wait_for(|known| *known)).await;
+        let _ = tokio::time::timeout(AUTOSCALERS_WITHIN, known.wait_for(|known| *known)).await;
     }
 
     /// Records an event of the watch of inventory ConfigMaps.
     pub(crate) fn see_inventory(&self, delta: &Delta<Key>) {
         let mut store = self.store();
-        let maps = &mut store.inventory_maps;
-        match delta {
-            Delta::Listed(_, live) => {
-                maps.interrupted();
-                return maps.insert(live);
-            }
-            Delta::Unreadable(_, live, _) => return maps.insert(live),
-            Delta::Changed(_, live) => {
-                maps.resumed();
-                return maps.insert(live);
-            }
-            Delta::Gone(_, live) => {
-                maps.resumed();
-                return maps.remove(live);
-            }
-            Delta::Resumed => maps.resumed(),
-            Delta::Complete(_) => maps.complete(),
-            Delta::Failed(_) => maps.interrupted(),
-        }
-        drop(store);
-        self.0.inventories_asked.send_replace(true);
+        store.inventory_maps.see(delta);
+        // Sent under the lock, so that the last value belongs to the last event.
+        self.0.inventories_settled.send_replace(store.inventory_maps.are_settled());
     }
 
-    /// Returns the inventory ConfigMaps with this label in this namespace; `None` if the watch has not listed them.
+    /// Returns the inventory ConfigMaps with this label in this namespace, and waits up to 30 s until the watch has
+    /// listed them; `None` if it has not, or may not.
     pub async fn inventory_maps(&self, namespace: &str, label: &str) -> Option<Vec<String>> {
-        let mut asked = self.0.inventories_asked.subscribe();
-        let _ = tokio::time::timeout(ASKED_WITHIN, asked.wait_for(|asked| *asked)).await;
+        let mut settled = self.0.inventories_settled.subscribe();
+        let _ = tokio::time::timeout(INVENTORIES_WITHIN, settled.wait_for(|settled| *settled)).await;
         self.store().inventory_maps.names(namespace, label)
     }
 

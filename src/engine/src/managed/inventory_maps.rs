@@ -10,6 +10,8 @@ use std::collections::{BTreeSet, HashMap};
 use serde_json::Value;
 
 use mainstay_api::names::INVENTORY_LABEL;
+use mainstay_cluster::reflector::Delta;
+use mainstay_object::Key;
 
 /// Maximum number of stored names. Any user may set the label; beyond this number, all names count as unknown.
 const MOST: usize = 100_000;
@@ -34,6 +36,8 @@ enum Known {
     Broken,
     /// All names.
     All,
+    /// None, because the server refuses the watch.
+    Refused,
     /// None, because there are more than the maximum.
     TooMany,
 }
@@ -61,35 +65,72 @@ impl Names {
 
 impl InventoryMaps {
     /// Records that a list is complete. Names that this agent wrote stay, because the list may be older.
-    pub(crate) fn complete(&mut self) {
+    fn complete(&mut self) {
         if self.known != Known::TooMany {
             self.known = Known::All;
         }
     }
 
+    /// Records an event of the watch.
+    pub(crate) fn see(&mut self, delta: &Delta<Key>) {
+        match delta {
+            Delta::Listed(_, live) => {
+                self.interrupted();
+                self.insert(live);
+            }
+            Delta::Unreadable(_, live, _) => self.insert(live),
+            Delta::Changed(_, live) => {
+                self.resumed();
+                self.insert(live);
+            }
+            Delta::Gone(_, live) => {
+                self.resumed();
+                self.remove(live);
+            }
+            Delta::Resumed => self.resumed(),
+            Delta::Complete(_) => self.complete(),
+            Delta::Failed(error) if error.is_forbidden() => self.refused(),
+            Delta::Failed(_) => self.interrupted(),
+        }
+    }
+
+    /// Whether the wait for the names is over: they are known, or the watch will not show them.
+    pub(crate) fn are_settled(&self) -> bool {
+        matches!(self.known, Known::All | Known::Refused | Known::TooMany)
+    }
+
     /// Records that the watch is interrupted or a new list began.
-    pub(crate) fn interrupted(&mut self) {
-        if self.known == Known::All {
-            self.known = Known::Broken;
+    fn interrupted(&mut self) {
+        match self.known {
+            Known::All => self.known = Known::Broken,
+            Known::Refused => self.known = Known::Not,
+            Known::Not | Known::Broken | Known::TooMany => {}
+        }
+    }
+
+    /// Records that the server refuses the watch. Only a complete list makes the names known again.
+    fn refused(&mut self) {
+        if self.known != Known::TooMany {
+            self.known = Known::Refused;
         }
     }
 
     /// Records that the watch works again and missed no event.
-    pub(crate) fn resumed(&mut self) {
+    fn resumed(&mut self) {
         if self.known == Known::Broken {
             self.known = Known::All;
         }
     }
 
     /// Adds a ConfigMap.
-    pub(crate) fn insert(&mut self, live: &Value) {
+    fn insert(&mut self, live: &Value) {
         if let Some(((namespace, label), name)) = named(live) {
             self.note(&namespace, &label, name);
         }
     }
 
     /// Removes a ConfigMap that is gone or lost its label.
-    pub(crate) fn remove(&mut self, live: &Value) {
+    fn remove(&mut self, live: &Value) {
         if let Some((of, name)) = named(live) {
             self.names.remove(&of, name);
         }
@@ -154,11 +195,25 @@ mod tests {
     }
 
     #[test]
+    fn a_refused_watch_ends_the_wait_for_names() {
+        let mut maps = InventoryMaps::default();
+        assert!(!maps.are_settled(), "the first list comes");
+        maps.refused();
+        assert!(maps.are_settled() && names(&maps).is_none());
+        maps.interrupted();
+        assert!(!maps.are_settled(), "another list comes");
+        maps.complete();
+        assert!(maps.are_settled() && names(&maps).is_some());
+        maps.interrupted();
+        assert!(!maps.are_settled(), "the watch is broken");
+    }
+
+    #[test]
     fn too_many_names_count_as_unknown() {
         let mut maps = InventoryMaps::default();
         (0..=MOST).for_each(|number| maps.note("shop", "shop.web", &number.to_string()));
         maps.complete();
         maps.resumed();
-        assert_eq!(names(&maps), None);
+        assert!(maps.are_settled() && names(&maps).is_none());
     }
 }
