@@ -44,12 +44,18 @@ async fn an_object_that_is_created_concurrently_is_adopted() {
     let names = ["plain", "paused", "controlled"];
     for name in names {
         world.remote.file(&format!("{name}.yaml"), config_map(name, "1"));
-        hold_up(&world, "configmaps", name);
     }
+    world.gate.record();
+    let held = names.map(|name| {
+        let path = format!("/configmaps/{name}?");
+        world.gate.hold(move |heard| heard.asked.starts_with("PATCH ") && heard.asked.contains(&path))
+    });
     world.remote.commit("one");
     world.sync("demo", json!({}));
     world.start();
-    until_applies(&world, "configmaps", 1 + names.len() as u64).await;
+    for one in &held {
+        one.reached().await;
+    }
     let paused = json!({"annotations": {"mainstay.dev/reconcile": "disabled"}});
     let controlled = json!({"ownerReferences": [{
         "apiVersion": "v1", "kind": "ConfigMap", "name": "controller", "uid": controller["metadata"]["uid"], "controller": true,
@@ -59,6 +65,7 @@ async fn an_object_that_is_created_concurrently_is_adopted() {
         world.try_as("kubectl-create", Call::new("v1", "configmaps", NAMESPACE, "", create)).unwrap();
     }
     let uid = world.uid("v1", "configmaps", "plain");
+    drop(held);
 
     world.condition_is("demo", "Ready", "False OwnershipConflict").await;
     world.until("what nobody keeps from us is taken over", |w| w.data("plain") == "1").await;
