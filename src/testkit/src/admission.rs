@@ -25,7 +25,7 @@ const GROUP: &str = "admissionregistration.k8s.io/v1";
 /// Name of the webhooks' objects.
 pub const NAME: &str = "mainstay-admission";
 
-/// Returns the webhook configurations of `manifests/`, with URLs at this address.
+/// Returns the webhook configurations of `manifests/`, with URLs at this address and the longest timeout.
 pub fn configurations(address: SocketAddr) -> Vec<Value> {
     let text = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../manifests/webhooks.yaml")).unwrap();
     let all = serde_yaml::Deserializer::from_str(&text).map(|document| Value::deserialize(document).unwrap());
@@ -33,6 +33,8 @@ pub fn configurations(address: SocketAddr) -> Vec<Value> {
     for webhook in all.iter_mut().flat_map(|object| object["webhooks"].as_array_mut().unwrap()) {
         let path = webhook["clientConfig"]["service"]["path"].as_str().unwrap().to_owned();
         webhook["clientConfig"] = json!({"url": format!("https://{address}{path}")});
+        // An API server skips a webhook after its timeout, and a machine with other work must not cause this.
+        webhook["timeoutSeconds"] = 30.into();
     }
     all
 }
