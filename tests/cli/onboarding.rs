@@ -124,8 +124,8 @@ async fn one_pipe_installs_an_agent_that_follows_a_private_repository_once_its_k
     let other = shell.run(&format!("mainstay identity -n {HOME} --regenerate --yes")).await.out;
     assert!(other.starts_with("ssh-ed25519 ") && other.trim() != public);
     // Answering the prompt later than `--wait` is not an error.
-    let slowly = format!("mainstay identity -n {HOME} --regenerate --wait 3s");
-    let third = shell.run(&format!("(sleep 4; echo y) | script -qec '{slowly}' /dev/null")).await.out;
+    let slowly = format!("mainstay identity -n {HOME} --regenerate --wait 30s");
+    let third = shell.run(&format!("(sleep 31; echo y) | script -qec '{slowly}' /dev/null")).await.out;
     assert!(third.contains("ssh-ed25519 ") && !third.contains(other.trim()), "{third}");
 
     // The check reports the error and the key.
