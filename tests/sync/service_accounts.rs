@@ -46,12 +46,15 @@ fn account(world: &World, name: &str) {
     world.create("v1", "serviceaccounts", TEAM, account);
 }
 
+/// Returns the permissions in the book.
+fn rules() -> Value {
+    json!([{"apiGroups": [""], "resources": ["configmaps"], "verbs": ["get", "list", "create", "patch", "delete"]}])
+}
+
 /// Grants the tenant's ServiceAccount the permissions in the book, in a namespace.
 fn grant(world: &World, namespace: &str) {
-    let rule =
-        json!({"apiGroups": [""], "resources": ["configmaps"], "verbs": ["get", "list", "create", "patch", "delete"]});
     if world.server.object(RBAC, "roles", namespace, "deploys").is_none() {
-        let role = json!({"apiVersion": RBAC, "kind": "Role", "metadata": {"name": "deploys"}, "rules": [rule]});
+        let role = json!({"apiVersion": RBAC, "kind": "Role", "metadata": {"name": "deploys"}, "rules": rules()});
         world.create(RBAC, "roles", namespace, role);
     }
     let binding = json!({
@@ -62,8 +65,10 @@ fn grant(world: &World, namespace: &str) {
     world.create(RBAC, "rolebindings", namespace, binding);
 }
 
+/// Takes the permissions in a namespace away, and waits until the API server denies such requests.
 fn revoke(world: &World, namespace: &str) {
     delete(world, RBAC, "rolebindings", namespace, "deploys");
+    world.until_denied((TEAM, DEPLOYER), namespace, &rules());
 }
 
 fn delete(world: &World, version: &str, resource: &str, namespace: &str, name: &str) {

@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used, clippy::panic, clippy::new_without_default, clippy::return_self_not_must_use)]
 #![expect(missing_docs, reason = "most helpers say by their name what they do")]
 
+mod access;
 pub mod admission;
 pub mod build;
 pub mod canary;

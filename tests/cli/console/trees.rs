@@ -23,6 +23,7 @@ pub(super) fn overseer(users: &Users) -> String {
         "subjects": [{"kind": "ServiceAccount", "namespace": NAMESPACE, "name": "overseer"}],
     });
     users.world.create(RBAC, "clusterrolebindings", "", binding);
+    users.world.until_allowed((NAMESPACE, "overseer"), "", &rules);
     token
 }
 

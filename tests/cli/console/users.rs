@@ -83,6 +83,7 @@ impl Users {
             "subjects": [{"kind": "ServiceAccount", "namespace": namespace, "name": name}],
         });
         self.world.create(RBAC, "rolebindings", namespace, binding);
+        self.world.until_allowed((namespace, name), namespace, rules);
         self.token(namespace, name)
     }
 
