@@ -100,6 +100,19 @@ async fn gone(world: &World) {
     world.until("policy and binding are gone", none).await;
 }
 
+/// Waits until the controller of a real cluster has checked the policy's expressions. It writes the result into the
+/// status, which changes the version.
+async fn checked(world: &World) {
+    if !External::is_named() {
+        return;
+    }
+    let is_checked = |w: &World| {
+        policy(w, POLICIES)
+            .is_some_and(|found| found["status"]["observedGeneration"] == found["metadata"]["generation"])
+    };
+    world.until("the expressions of the policy are checked", is_checked).await;
+}
+
 fn version(world: &World, resource: &str) -> String {
     policy(world, resource).unwrap()["metadata"]["resourceVersion"].as_str().unwrap().to_owned()
 }
@@ -249,6 +262,7 @@ async fn an_object_with_a_copied_label_is_not_protected() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_commit_goes_through_and_changes_neither_policy_nor_binding() {
     let mut world = prevented().await;
+    checked(&world).await;
     let before = (version(&world, POLICIES), version(&world, BINDINGS));
     world.remote.file("a.yaml", config_map("a", "2")).file("b.yaml", config_map("b", "1"));
     world.commit("demo", "two").await;
@@ -264,6 +278,7 @@ async fn a_commit_goes_through_and_changes_neither_policy_nor_binding() {
 async fn a_restarted_agent_finds_all_as_it_must_be() {
     let mut world = prevented().await;
     world.condition_is("demo", "Prevented", "True").await;
+    checked(&world).await;
     let before = (version(&world, POLICIES), version(&world, BINDINGS));
     world.kill().await;
     assert_eq!(edit_as(&world, JANE, NAMESPACE, "a", json!({"data": {"key": "2"}})).unwrap_err().0, 403);
@@ -434,8 +449,11 @@ async fn a_tenant_prevents_nothing_outside_of_its_namespace() {
     let about = &binding["spec"]["matchResources"];
     assert_eq!(about["namespaceSelector"]["matchExpressions"][0]["values"], json!([TEAM]));
     assert_eq!(about["resourceRules"][0]["scope"], "Namespaced");
-    let sync = world.server.object(SYNCS.0, SYNCS.1, TEAM, "tenant").unwrap();
-    assert!(condition_of(&sync["status"], "Ready").starts_with("True"));
+    let is_ready = |w: &World| {
+        let sync = w.server.object(SYNCS.0, SYNCS.1, TEAM, "tenant").unwrap();
+        condition_of(&sync["status"], "Ready").starts_with("True")
+    };
+    world.until("the tenant's GitSync is Ready", is_ready).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
