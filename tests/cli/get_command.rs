@@ -32,7 +32,14 @@ async fn world() -> (World, String) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn prints_what_kubectl_prints() {
-    let (world, commit) = world().await;
+    let (mut world, commit) = world().await;
+    // The objects must not change between the two commands, so the agent ends after its last write.
+    let is_reported = |w: &World| {
+        let repository = w.get("serverless.kyma-project.io/v1alpha1", "gitrepositories", "repo").unwrap();
+        repository["status"]["observedGeneration"] == repository["metadata"]["generation"]
+    };
+    world.until("the repository has a status", is_reported).await;
+    world.stop().await;
     let program = Program::of(&world).await;
     let kubectl = Kubectl::of_world(&world.server, NAMESPACE).await;
     let by_default = program.run(&["get", "-n", NAMESPACE, "-o", "name"]).await;
