@@ -23,8 +23,9 @@ fn job(command: &str, ttl: Option<u32>, rerun: Option<&str>) -> String {
 /// Creates a world with a ConfigMap and a manifest whose container ends with an exit code.
 async fn with(manifest: &str, exit_code: i32) -> World {
     let mut world = World::new().await;
-    // The container runs until the agent watches Jobs and Pods.
-    let simulation = Simulation { exit_code, termination_message: None, after: Duration::from_millis(500) };
+    // The container runs until the agent watches Jobs and Pods. On a machine with other work, this may take seconds, and
+    // a Job that ends earlier is collected before the agent has seen it.
+    let simulation = Simulation { exit_code, termination_message: None, after: Duration::from_secs(3) };
     world.server.simulate(IMAGE, "main", simulation);
     world.remote.file("work.yaml", manifest).file("map.yaml", config_map("map", "1")).commit("one");
     world.sync("demo", json!({}));
