@@ -151,3 +151,33 @@ async fn inventories_are_read_by_name_even_if_their_watch_fails_at_first() {
     assert_eq!(asked("mainstay.dev%2Finventory%3D"), 0, "no list for one GitSync");
     assert_eq!(asked("mainstay.dev%2Finventory&"), 3, "the watch failed twice: {heard:?}");
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_new_agent_writes_an_inventory_for_a_new_commit_only_if_its_files_moved() {
+    let mut world = World::new().await;
+    for name in ["still", "moved"] {
+        world.remote.file(&format!("{name}/map.yaml"), config_map(name, "1"));
+    }
+    world.remote.commit("one");
+    for name in ["still", "moved"] {
+        world.sync(name, json!({"baseDir": format!("/{name}")}));
+    }
+    world.start();
+    for name in ["still", "moved"] {
+        world.ready(name).await;
+    }
+    world.stop().await;
+    let version = |w: &World, name: &str| {
+        let map = w.get("v1", "configmaps", &format!("mainstay-inventory-{name}-0")).unwrap();
+        map["metadata"]["resourceVersion"].clone()
+    };
+    let before = ["still", "moved"].map(|name| version(&world, name));
+    world.remote.remove("moved/map.yaml").file("moved/other.yaml", config_map("moved", "1"));
+    let commit = world.remote.commit("two");
+    world.start();
+    for name in ["still", "moved"] {
+        world.ready_at(name, &commit).await;
+    }
+    assert_eq!(version(&world, "still"), before[0]);
+    assert_ne!(version(&world, "moved"), before[1], "`trace` names the new file");
+}

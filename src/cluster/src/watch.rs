@@ -35,7 +35,7 @@ use super::selection::{Content, Selection, and};
 use super::version::{is_older, number};
 use super::watch_decoder::{self, Decoded, Lines, Next};
 
-use retry::{delay, is_busy, may_be_replaced, may_list_instead};
+use retry::{Instead, QUICK, delay, is_busy, may_be_replaced, may_list_instead};
 
 mod retry;
 
@@ -53,6 +53,8 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// Idle timeout of a streaming list, before the headers and between two events. API servers wait at most 3 s for a
 /// lagging cache.
 const STREAM_PATIENCE: Duration = Duration::from_secs(10);
+/// The same for a server that needed long for a page: it is overloaded, and requests wait in its queues.
+const BUSY_STREAM_PATIENCE: Duration = Duration::from_secs(60);
 
 /// An event of a watch. Only [`Reflector`](crate::reflector) and its parts match it.
 #[derive(Debug)]
@@ -126,7 +128,8 @@ impl Cluster {
             failures: 0,
             expired: 0,
             lost: false,
-            lists_instead: false,
+            instead: None,
+            patience: STREAM_PATIENCE,
             failing: false,
             listed: 0,
             newest: None,
@@ -150,8 +153,10 @@ struct Watcher {
     /// Whether the connection was lost or the server failed since the last event. The server may have been replaced by
     /// one with a different history.
     lost: bool,
-    /// Whether the streaming list failed, so that the next list is paginated.
-    lists_instead: bool,
+    /// Why the next list is paginated; `None` if it is streamed.
+    instead: Option<Instead>,
+    /// Idle timeout of streaming lists.
+    patience: Duration,
     /// Whether a failure was yielded, and no event since then.
     failing: bool,
     /// Number of objects and pages of the current list.
@@ -224,7 +229,7 @@ impl Watcher {
     /// Opens a streaming list or begins a paginated one.
     async fn begin(&mut self) -> Option<WatchEvent> {
         self.state = State::Pages(first_page());
-        if self.lists_instead || self.cluster.0.unstreamed.contains(&self.kind) {
+        if self.instead.is_some() || self.cluster.0.unstreamed.contains(&self.kind) {
             return None;
         }
         match self.open(None).await {
@@ -243,7 +248,7 @@ impl Watcher {
     /// Falls back to a paginated list, immediately unless the server is overloaded.
     fn list_instead(&mut self, error: Error) -> Option<WatchEvent> {
         tracing::debug!(resource = %self.kind.resource, error = mainstay_object::failure::chain(&error), "the streaming list failed");
-        self.lists_instead = true;
+        self.instead = Some(Instead::of(&error));
         error.refusal().is_some_and(is_busy).then(|| self.fail(error))
     }
 
@@ -282,12 +287,10 @@ impl Watcher {
             self.state = State::After(page.version);
             return Some(synced);
         };
+        let asked = Instant::now();
         match self.cluster.page(&self.kind, &self.selection, &next, page.limit).await {
             Ok(page) => {
-                // The paginated list works, so only streaming lists fail for this kind.
-                self.cluster.0.unstreamed.insert(&self.kind);
-                self.failures = 0;
-                self.state = State::Pages(page);
+                self.read_page(page, next.is_empty(), asked.elapsed());
                 None
             }
             Err(error) if error.is_expired() => {
@@ -297,10 +300,27 @@ impl Watcher {
             Err(error) => {
                 let begins = next.is_empty();
                 self.state = if begins { State::Announced } else { State::Pages(page) };
-                self.lists_instead &= !begins;
+                self.instead = self.instead.filter(|_| !begins);
                 Some(self.fail(error))
             }
         }
+    }
+
+    /// Continues with a page that took this long.
+    fn read_page(&mut self, page: Page, is_first: bool, took: Duration) {
+        let (is_quick, is_silent) = (took <= QUICK, self.instead == Some(Instead::Silent));
+        if is_silent && !is_quick && is_first && page.next.is_some() && self.patience < BUSY_STREAM_PATIENCE {
+            // The server is overloaded, and all pages would cost it more than a stream.
+            (self.instead, self.patience) = (None, BUSY_STREAM_PATIENCE);
+            self.state = State::Announced;
+            return;
+        }
+        // The paginated list works, so only streaming lists fail for this kind.
+        if self.instead.is_some() && (is_quick || !is_silent) {
+            self.cluster.0.unstreamed.insert(&self.kind);
+        }
+        self.failures = 0;
+        self.state = State::Pages(page);
     }
 
     /// Opens a watch that continues after the last version.
@@ -350,7 +370,7 @@ impl Watcher {
 
     /// Reads one event of an open watch.
     async fn read_event(&mut self, mut open: Open) -> Option<WatchEvent> {
-        let deadline = if open.synced { open.deadline } else { open.deadline.min(Instant::now() + STREAM_PATIENCE) };
+        let deadline = if open.synced { open.deadline } else { open.deadline.min(Instant::now() + self.patience) };
         let line = match open.lines.next(deadline).await {
             Next::Line(line) => line,
             Next::End => {
@@ -414,7 +434,9 @@ impl Watcher {
     fn ended(&mut self, open: Open) {
         if !open.synced {
             // The first time may be a coincidence.
-            self.lists_instead |= self.expired > 0;
+            if self.expired > 0 {
+                self.instead = Some(Instead::Refused);
+            }
             self.expired();
             return;
         }
@@ -443,6 +465,8 @@ impl Watcher {
 
     fn synced(&mut self, version: String) -> WatchEvent {
         (self.failures, self.expired, self.lost, self.failing) = (0, 0, false, false);
+        // The next list is streamed unless the kind is recorded as not streamable.
+        (self.instead, self.patience) = (None, STREAM_PATIENCE);
         let went_back = is_older(&version, self.newest);
         self.newest = number(&version).or(self.newest);
         let synced = WatchEvent::Synced(version);
@@ -500,7 +524,7 @@ impl Watcher {
             and(&mut call.path, "sendInitialEvents", "true");
             and(&mut call.path, "resourceVersionMatch", "NotOlderThan");
         }
-        let patience = if after.is_some() { PATIENCE } else { STREAM_PATIENCE };
+        let patience = if after.is_some() { PATIENCE } else { self.patience };
         let Ok(response) = tokio::time::timeout(patience, self.cluster.open(&call)).await else {
             return Err(call.failed(Cause::TimedOut(patience)));
         };

@@ -55,6 +55,7 @@ mod key_pair;
 mod known_hosts;
 #[expect(clippy::disallowed_methods, reason = "files of a mirror")]
 mod large_files;
+mod large_trees;
 mod last_lookup;
 mod lfs;
 #[expect(clippy::disallowed_methods, reason = "files of a mirror")]
@@ -111,6 +112,7 @@ mod tls;
 mod transfer;
 #[expect(clippy::disallowed_methods, reason = "it speaks to remotes, with deadlines")]
 mod transport;
+mod tree;
 #[expect(clippy::disallowed_methods, reason = "what is signed is judged by the time at which that is done")]
 mod trust;
 mod verify;

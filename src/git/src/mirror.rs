@@ -28,6 +28,7 @@ use super::fair_queue::Tenant;
 use super::id::{Commit, Id};
 use super::integrity;
 use super::large_files;
+use super::large_trees::LargeTrees;
 use super::objects::Objects;
 use super::spool::PackSpool;
 use super::storage::{HELD, MIRROR, Storage};
@@ -181,6 +182,7 @@ pub(super) struct Generation {
     intact: Mutex<Option<Instant>>,
     /// The last use that is recorded on disk.
     used: Mutex<Option<SystemTime>>,
+    large: Arc<LargeTrees>,
     storage: Storage,
 }
 
@@ -196,6 +198,7 @@ impl Generation {
             opened: Instant::now(),
             intact: Mutex::new(None),
             used: Mutex::new(None),
+            large: Arc::default(),
             storage,
         }
     }
@@ -265,7 +268,7 @@ impl Generation {
     }
 
     pub(super) fn objects(&self) -> Result<Objects, Fault> {
-        Objects::open(&self.path.join("objects"))
+        Objects::open_with(&self.path.join("objects"), Arc::clone(&self.large))
     }
 
     /// Returns the directory of the generation.

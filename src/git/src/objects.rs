@@ -1,12 +1,13 @@
 //! Reads commits, trees and blobs from an object database. Everything here blocks.
 //!
-//! libgit2 finds and unpacks objects and verifies their ids. Commits and trees are parsed here, because this needs no
-//! repository and bounds the cost of a malicious tree.
+//! libgit2 finds and unpacks objects and verifies their ids. Commits and trees are parsed by the agent, because this needs
+//! no repository and bounds the cost of a malicious tree.
 //!
 //! Invariant: the size of an object is checked against a limit before the object is read.
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
+use std::sync::Arc;
 
 use git2::{ErrorCode, ObjectType, Odb};
 use jiff::Timestamp;
@@ -15,8 +16,10 @@ use super::abbreviation::Abbreviation;
 use super::entry::EntryKind;
 use super::error::Fault;
 use super::id::{BlobId, Commit, Id};
+use super::large_trees::LargeTrees;
 use super::path_flaw;
 use super::reference::BaseDir;
+use super::tree::{ItemKind, Tree, TreeItem};
 use mainstay_object::is_unprintable;
 
 const COMMIT_BYTES: u64 = 4 << 20;
@@ -27,6 +30,8 @@ const SEARCHED_BYTES: u64 = 64 << 20;
 /// An object database.
 pub(super) struct Objects {
     odb: Odb<'static>,
+    /// The large directories of the same database.
+    large: Arc<LargeTrees>,
 }
 
 /// The first lines of a commit: who made it, and why.
@@ -50,10 +55,15 @@ pub(super) struct CommitInfo {
 impl Objects {
     /// Opens the database in the directory `path`.
     pub(super) fn open(path: &Path) -> Result<Self, Fault> {
+        Self::open_with(path, Arc::default())
+    }
+
+    /// Opens the database in the directory `path`. `large` has directories of it that were read before.
+    pub(super) fn open_with(path: &Path, large: Arc<LargeTrees>) -> Result<Self, Fault> {
         let text = path.to_str().ok_or(Fault::Malformed { why: "the path of the repository must be UTF-8" })?;
         let odb = Odb::new().map_err(Fault::git)?;
         odb.add_disk_alternate(text).map_err(Fault::git)?;
-        Ok(Self { odb })
+        Ok(Self { odb, large })
     }
 
     pub(super) fn odb(&self) -> &Odb<'static> {
@@ -121,18 +131,13 @@ impl Objects {
     pub(super) fn directory(&self, root: Id, base_dir: &BaseDir) -> Result<Option<Id>, Fault> {
         let mut at = root;
         for part in base_dir.parts() {
-            let bytes = self.tree(at)?;
-            let mut hit = None;
-            for item in TreeItems(&bytes) {
-                let item = item?;
-                if item.name == part.as_bytes() && item.kind == ItemKind::Directory && hit.replace(item.id).is_some() {
-                    return Err(broken("a directory with two items of one name"));
-                }
+            let tree = self.parsed(at)?;
+            let mut hits = tree.named(part.as_bytes()).filter(|item| item.kind == ItemKind::Directory);
+            let Some(hit) = hits.next() else { return Ok(None) };
+            if hits.next().is_some() {
+                return Err(broken("a directory with two items of one name"));
             }
-            match hit {
-                Some(id) => at = id,
-                None => return Ok(None),
-            }
+            at = hit.id;
         }
         Ok(Some(at))
     }
@@ -147,20 +152,12 @@ impl Objects {
     ) -> Result<Vec<(String, EntryKind, Id)>, Fault> {
         let (mut at, mut path, mut found) = (root, String::new(), Vec::new());
         for part in base_dir.parts() {
-            let bytes = self.tree(at)?;
-            let mut below = None;
-            for item in TreeItems(&bytes) {
-                let item = item?;
-                if item.name == part.as_bytes() && item.kind == ItemKind::Directory {
-                    below = Some(item.id);
-                } else if item.name == name.as_bytes()
-                    && let Some(kind) = item.kind.entry()
-                {
-                    found.push((format!("{path}{name}"), kind, item.id));
-                }
-            }
+            let tree = self.parsed(at)?;
+            let entries = tree.named(name.as_bytes());
+            found.extend(entries.filter_map(|item| Some((format!("{path}{name}"), item.kind.entry()?, item.id))));
+            let below = tree.named(part.as_bytes()).filter(|item| item.kind == ItemKind::Directory).last();
             let Some(below) = below else { break };
-            at = below;
+            at = below.id;
             path = format!("{path}{part}/");
         }
         Ok(found)
@@ -169,21 +166,16 @@ impl Objects {
     /// Lists a directory: the displayed names, with the kind of each entry that is not a directory.
     pub(super) fn names(&self, directory: Id) -> Result<Vec<(String, Option<EntryKind>)>, Fault> {
         let bytes = self.tree(directory)?;
-        TreeItems(&bytes).map(|item| item.map(|item| (path_flaw::shown(item.name), item.kind.entry()))).collect()
+        TreeItem::all(&bytes).map(|item| item.map(|item| (path_flaw::shown(item.name), item.kind.entry()))).collect()
     }
 
     /// Returns the file, link or submodule at a path under the tree `root`.
     pub(super) fn entry(&self, root: Id, path: &BaseDir) -> Result<Option<(EntryKind, Id)>, Fault> {
         let (parent, name) = path.split();
         let Some(directory) = self.directory(root, &parent)? else { return Ok(None) };
-        let bytes = self.tree(directory)?;
-        for item in TreeItems(&bytes) {
-            let item = item?;
-            if item.name == name.as_bytes() {
-                return Ok(item.kind.entry().map(|kind| (kind, item.id)));
-            }
-        }
-        Ok(None)
+        let tree = self.parsed(directory)?;
+        let first = tree.named(name.as_bytes()).next();
+        Ok(first.and_then(|item| Some((item.kind.entry()?, item.id))))
     }
 
     /// Finds the submodules at these paths under the tree `root`. Each directory on the way is read once.
@@ -209,7 +201,7 @@ impl Objects {
                 let (name, below) = rest.split_once('/').map_or((rest, None), |(name, below)| (name, Some(below)));
                 names.entry(name.as_bytes()).or_default().0.push((path, below));
             }
-            for item in TreeItems(&bytes) {
+            for item in TreeItem::all(&bytes) {
                 let item = item?;
                 let Some((searched, is_there)) = names.get_mut(item.name) else { continue };
                 if std::mem::replace(is_there, true) {
@@ -240,6 +232,16 @@ impl Objects {
     /// Returns a directory in its stored form.
     pub(super) fn tree(&self, id: Id) -> Result<Vec<u8>, Fault> {
         self.read(id, ObjectType::Tree, TREE_BYTES, "a directory in bytes")
+    }
+
+    /// Returns a directory in which items are looked up by name.
+    fn parsed(&self, id: Id) -> Result<Arc<Tree>, Fault> {
+        if let Some(tree) = self.large.get(id) {
+            return Ok(tree);
+        }
+        let tree = Arc::new(Tree::parse(self.tree(id)?)?);
+        self.large.keep(id, &tree);
+        Ok(tree)
     }
 
     /// Returns size and kind of an object; `None` if it does not exist.
@@ -300,77 +302,6 @@ fn read_parents(bytes: &[u8]) -> Vec<Id> {
     lines.map_while(|line| line.strip_prefix(b"parent ")).filter_map(Id::parse).collect()
 }
 
-/// The kind of a [`TreeItem`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum ItemKind {
-    File,
-    Directory,
-    Symlink,
-    Submodule,
-}
-
-impl ItemKind {
-    /// Returns the kind of the item in a listing; `None` for a directory.
-    pub(super) fn entry(self) -> Option<EntryKind> {
-        match self {
-            Self::Directory => None,
-            Self::File => Some(EntryKind::File),
-            Self::Symlink => Some(EntryKind::Symlink),
-            Self::Submodule => Some(EntryKind::Submodule),
-        }
-    }
-}
-
-/// A file, directory, link or submodule in a directory.
-pub(super) struct TreeItem<'a> {
-    pub(super) kind: ItemKind,
-    /// The mode in octal digits, as it is stored.
-    pub(super) mode: &'a [u8],
-    pub(super) executable: bool,
-    pub(super) name: &'a [u8],
-    pub(super) id: Id,
-}
-
-impl<'a> TreeItem<'a> {
-    /// Returns the items of a directory in its stored form.
-    pub(super) fn all(bytes: &'a [u8]) -> impl Iterator<Item = Result<Self, Fault>> {
-        TreeItems(bytes)
-    }
-}
-
-/// Iterates over the items of a tree object: `<octal mode> <name>\0<20 bytes>` each.
-struct TreeItems<'a>(&'a [u8]);
-
-impl<'a> Iterator for TreeItems<'a> {
-    type Item = Result<TreeItem<'a>, Fault>;
-
-    fn next(&mut self) -> Option<Self::Item> {
-        if self.0.is_empty() {
-            return None;
-        }
-        let item = tree_item(self.0);
-        self.0 = item.as_ref().map_or(&[][..], |(_, rest)| rest);
-        Some(item.map(|(item, _)| item).ok_or_else(|| broken("an invalid directory")))
-    }
-}
-
-fn tree_item(bytes: &[u8]) -> Option<(TreeItem<'_>, &[u8])> {
-    let space = bytes.iter().take(8).position(|byte| *byte == b' ')?;
-    let mode = u32::from_str_radix(std::str::from_utf8(&bytes[..space]).ok()?, 8).ok()?;
-    let kind = match mode & 0o170_000 {
-        0o040_000 => ItemKind::Directory,
-        0o120_000 => ItemKind::Symlink,
-        0o160_000 => ItemKind::Submodule,
-        0o100_000 => ItemKind::File,
-        _ => return None,
-    };
-    let rest = &bytes[space + 1..];
-    let end = rest.iter().position(|byte| *byte == 0)?;
-    let id = Id::from_bytes(rest.get(end + 1..end + 21)?)?;
-    let executable = kind == ItemKind::File && mode & 0o100 != 0;
-    Some((TreeItem { kind, mode: &bytes[..space], executable, name: &rest[..end], id }, &rest[end + 21..]))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -401,30 +332,30 @@ mod tests {
     }
 
     #[test]
-    fn reads_the_items_of_a_tree() {
-        let mut bytes = Vec::new();
-        let items = [("100644", "a.yaml"), ("100755", "run"), ("40000", "dir"), ("120000", "link"), ("160000", "sub")];
-        for (mode, name) in items {
-            bytes.extend(format!("{mode} {name}\0").bytes());
-            bytes.extend([7; 20]);
+    fn a_large_directory_is_read_once_and_only_for_its_database() {
+        let directory = tempfile::tempdir().unwrap();
+        let repository = git2::Repository::init_bare(directory.path()).unwrap();
+        let empty = repository.treebuilder(None).unwrap().write().unwrap();
+        let mut root = repository.treebuilder(None).unwrap();
+        for number in 0..300 {
+            root.insert(format!("team-{number:03}"), empty, 0o040_000).unwrap();
         }
-        let read: Vec<_> =
-            TreeItems(&bytes).map(|item| item.unwrap()).map(|item| (item.kind, item.executable)).collect();
-        let expected = [
-            (ItemKind::File, false),
-            (ItemKind::File, true),
-            (ItemKind::Directory, false),
-            (ItemKind::Symlink, false),
-            (ItemKind::Submodule, false),
-        ];
-        assert_eq!(read, expected);
-        assert!(TreeItems(&bytes[..bytes.len() - 1]).any(|item| item.is_err()));
+        let root = Id::from(root.write().unwrap());
+        let path = directory.path().join("objects");
+        let large = Arc::new(LargeTrees::default());
+        let find = |large: &Arc<LargeTrees>| {
+            let objects = Objects::open_with(&path, Arc::clone(large)).unwrap();
+            objects.directory(root, &BaseDir::parse("team-299").unwrap())
+        };
+        assert_eq!(find(&large).unwrap(), Some(Id::from(empty)));
+        std::fs::remove_dir_all(path.join(&root.to_string()[..2])).unwrap();
+        assert_eq!(find(&large).unwrap(), Some(Id::from(empty)));
+        assert!(find(&Arc::default()).is_err(), "the object is gone");
     }
 
     proptest! {
         #[test]
-        fn reads_any_tree_to_an_end(bytes: Vec<u8>) {
-            let _ = TreeItems(&bytes).count();
+        fn reads_any_commit_to_an_end(bytes: Vec<u8>) {
             let _ = read_commit(&bytes);
         }
     }

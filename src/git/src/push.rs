@@ -11,11 +11,12 @@ use jiff::Timestamp;
 
 use super::error::{Error, Fault};
 use super::id::{Commit, Id};
-use super::objects::{ItemKind, Objects, TreeItem, damaged};
+use super::objects::{Objects, damaged};
 use super::remote::Remote;
 use super::remotes::Source;
 use super::snapshot::Snapshot;
 use super::transport::{self, PushAnswer, PushRequest, PushTarget};
+use super::tree::{ItemKind, TreeItem};
 use super::verify::{CommitSigner, Verification};
 
 /// Maximum number of bytes of a pushed pack.

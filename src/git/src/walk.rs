@@ -9,9 +9,10 @@ use super::Limits;
 use super::entry::{Entry, EntryKind};
 use super::error::Fault;
 use super::id::{BlobId, Id};
-use super::objects::{ItemKind, Objects, TreeItem, damaged};
+use super::objects::{Objects, damaged};
 use super::path_flaw::{self, PathFlaw};
 use super::skipped_trees::{Extent, SkippedTrees};
+use super::tree::{ItemKind, TreeItem};
 
 /// The description of the limit in the error that the total length of paths is too large.
 pub(super) const PATHS: &str = "all paths of files and directories together, in bytes,";

@@ -98,12 +98,12 @@ pub struct Context {
     facts: Arc<Mutex<HashMap<Owner, (SyncFacts, Writer)>>>,
     reconciles: Arc<AtomicU64>,
     /// Limits how many GitSyncs of this cluster carry out a commit concurrently.
-    pub(super) carrying_out: Turns,
+    pub(super) carrying_out: Arc<Turns>,
     /// The same for requested syncs, which do not wait for others.
     pub(super) carrying_out_requested: Turns,
     /// Limits how often running attempts are shown in statuses.
     pub(super) show_turns: ShowTurns,
-    /// Limits the statuses that only name a new commit.
+    /// Limits the statuses that may wait.
     pub(super) status_turns: StatusTurns,
     /// Limits the watches of other tools' objects.
     pub(super) contest_watches: Arc<Semaphore>,
@@ -142,6 +142,7 @@ impl Context {
         announce: impl Fn(&Announcement<'_>) + Send + Sync + 'static,
         begin: impl Fn(Cluster) -> Begun + Send + Sync + 'static,
     ) -> Self {
+        let carrying_out = Arc::new(Turns::new(CARRYING_OUT, SLOW));
         Self {
             home: writer.cluster().clone(),
             place: None,
@@ -168,10 +169,10 @@ impl Context {
             liveness,
             facts: Arc::default(),
             reconciles: Arc::default(),
-            carrying_out: Turns::new(CARRYING_OUT, SLOW),
+            status_turns: StatusTurns::new(Arc::clone(&carrying_out)),
+            carrying_out,
             carrying_out_requested: Turns::new(CARRYING_OUT, SLOW),
             show_turns: ShowTurns::default(),
-            status_turns: StatusTurns::default(),
             contest_watches: Arc::new(Semaphore::new(contest_watch::OF_AGENT)),
             loading: Semaphore::new(LOADING),
             loading_small: Semaphore::new(LOADING_SMALL),
@@ -206,7 +207,7 @@ impl Context {
             facts: Arc::clone(&self.facts),
             reconciles: Arc::clone(&self.reconciles),
             // These turns are separate, too.
-            carrying_out: Turns::new(CARRYING_OUT, SLOW),
+            carrying_out: Arc::new(Turns::new(CARRYING_OUT, SLOW)),
             carrying_out_requested: Turns::new(CARRYING_OUT, SLOW),
             show_turns: self.show_turns.clone(),
             status_turns: self.status_turns.clone(),

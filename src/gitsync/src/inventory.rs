@@ -125,8 +125,17 @@ impl Attempt<'_> {
             Err(error) => return Err(error),
         };
         let mut parts = Parts::default();
-        let found = map.and_then(|map| owner.take(&map, &mut parts));
-        Ok(Some(found.unwrap_or_else(|| Found::of(parts))))
+        let found = map.as_ref().and_then(|map| owner.take(map, &mut parts)).unwrap_or_else(|| Found::of(parts));
+        Ok(Some(match (found, &map) {
+            (Found::Whole(inventory, written), Some(map)) => {
+                let files = files_of(map);
+                Found::Whole(
+                    inventory,
+                    written.into_iter().map(|(index, (content, _))| (index, (content, files))).collect(),
+                )
+            }
+            (found, _) => found,
+        }))
     }
 
     /// Reads the inventory. If the watch knows its ConfigMaps, they are read by name, because a list by label would
@@ -224,15 +233,12 @@ impl Attempt<'_> {
     fn files(&self, shards: &[Shard]) -> BTreeMap<usize, Digest> {
         let Some(desired) = self.state.compiled.desired() else { return BTreeMap::new() };
         let of: HashMap<&Key, &str> = desired.objects.iter().map(|one| (&one.key, &*one.object.place.file)).collect();
-        let digest = |shard: &Shard| {
-            let files = shard.keys.iter().map(|key| of.get(key).copied().unwrap_or_default());
-            (shard.index, Digest::of(files.collect::<Vec<_>>().join("\n").as_bytes()))
-        };
+        let digest = |shard: &Shard| (shard.index, files_digest(shard.keys.iter(), |key| of.get(key).copied()));
         shards.iter().map(digest).collect()
     }
 
-    /// Whether objects of a shard have moved to other files since it was written. For shards that an earlier agent
-    /// wrote, a new commit counts as a move.
+    /// Whether objects of a shard have moved to other files since it was written. If the files are unknown, as those of a
+    /// large inventory that an earlier agent wrote, a new commit counts as a move.
     fn has_moved(&self, index: usize, files: Digest) -> bool {
         if let Some(written) = self.state.inventory.files(index) {
             return written != files;
@@ -284,6 +290,19 @@ impl Attempt<'_> {
         self.publish_taken(taken);
         Ok(())
     }
+}
+
+/// Returns a digest of the source files of these objects.
+fn files_digest<'k, 'f>(keys: impl Iterator<Item = &'k Key>, file: impl Fn(&Key) -> Option<&'f str>) -> Digest {
+    let files = keys.map(|key| file(key).unwrap_or_default());
+    Digest::of(files.collect::<Vec<_>>().join("\n").as_bytes())
+}
+
+/// Returns a digest of the source files in a ConfigMap of an inventory; `None` if it has none that match its objects.
+fn files_of(map: &Value) -> Option<Digest> {
+    let keys = Inventory::keys_of(&content(map, INVENTORY_KEY)?).ok()?;
+    let places = Places::decode(&content(map, PLACES_KEY)?, &keys.iter().collect::<Vec<_>>()).ok()?;
+    Some(files_digest(keys.iter(), |key| places.of.get(key).map(|place| &*place.file)))
 }
 
 /// Returns the error that an inventory does not fit into memory. The next attempt tries again.
@@ -386,8 +405,9 @@ impl InventoryOwner<'_> {
 /// An inventory as found.
 #[derive(Debug)]
 pub(super) enum Found {
-    /// The inventory exists. The map contains the digest of each ConfigMap that the inventory was read from, by index.
-    Whole(Inventory, BTreeMap<usize, Digest>),
+    /// The inventory exists. The map contains the digest of each ConfigMap that the inventory was read from, and that of
+    /// the source files of its objects if it is known, by index.
+    Whole(Inventory, BTreeMap<usize, (Digest, Option<Digest>)>),
     /// The inventory does not exist.
     Missing,
     /// The inventory cannot be read.
@@ -402,7 +422,9 @@ impl Found {
         if parts.is_empty() {
             Self::Missing
         } else {
-            parts.join().map_or(Self::Damaged, |(inventory, written)| Self::Whole(inventory, written))
+            parts.join().map_or(Self::Damaged, |(inventory, written)| {
+                Self::Whole(inventory, written.into_iter().map(|(index, content)| (index, (content, None))).collect())
+            })
         }
     }
 }

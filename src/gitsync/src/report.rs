@@ -3,7 +3,8 @@
 //! Invariant: a sync request by annotation is reported immediately, other changes as soon as `urgency` allows.
 //! Invariant: refused status writes back off.
 //! Invariant: with shards, a status that only names a new commit waits for its turn, unless a user has requested the sync or
-//! a dependant reads the status.
+//! a dependant reads the status. Without shards, the same holds for the status of a commit that was carried out without
+//! failures, while other GitSyncs wait to carry out theirs.
 //!
 //! Not here: the content of a status (`status`).
 
@@ -18,6 +19,7 @@ use super::outcome::Outcome;
 use super::reconcile::Task;
 use super::shared_plan;
 use super::status;
+use super::status_turn::Waits;
 use super::urgency::{Urgency, first_grace, only_names_commit, urgency};
 use super::whereabouts::Place;
 use mainstay_api::GitSync;
@@ -166,16 +168,23 @@ impl Task {
             self.timers.settle_by(due);
             return;
         }
-        let waits_for_turn = !is_asked && self.waits_for_turn(&old, &new);
-        if !waits_for_turn || self.reported.status.turn.may_write(now, fastrand::f64()) {
+        let waits = if is_asked { None } else { self.waits_for_turn(outcome, &old, &new) };
+        if waits.is_none_or(|waits| self.reported.status.turn.may_write(waits, now, fastrand::f64())) {
             Box::pin(self.write_status(sync, &old, new)).await;
         }
     }
 
-    /// Whether a changed status waits for its turn.
-    fn waits_for_turn(&self, old: &GitSyncStatus, new: &GitSyncStatus) -> bool {
-        let is_shared = self.context.is_shared();
-        is_shared && only_names_commit(old, new) && !self.context.dependencies.is_status_read(&self.owner)
+    /// Returns why a changed status waits for its turn; `None` if it does not.
+    fn waits_for_turn(&self, outcome: &Outcome, old: &GitSyncStatus, new: &GitSyncStatus) -> Option<Waits> {
+        if self.context.dependencies.is_status_read(&self.owner) {
+            None
+        } else if self.context.is_shared() {
+            only_names_commit(old, new).then_some(Waits::NamesCommit)
+        } else {
+            // A user waits for a failure.
+            let is_good = outcome.is_clean() && unhealthy(new).is_none();
+            (is_good && self.home.status_turns.has_waiting_commits()).then_some(Waits::CarriedOut)
+        }
     }
 
     /// Records the written status.

@@ -20,14 +20,14 @@ pub(super) struct WrittenInventory {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct WrittenShard {
     content: Digest,
-    /// A digest of the source files of the objects; `None` if an earlier agent wrote the ConfigMap.
+    /// A digest of the source files of the objects; `None` if it is unknown, as in a large inventory of an earlier agent.
     files: Option<Digest>,
 }
 
 impl WrittenInventory {
-    /// Records the contents of the ConfigMaps that were read.
-    pub(super) fn read(&mut self, contents: BTreeMap<usize, Digest>) {
-        let shards = contents.into_iter().map(|(index, content)| (index, WrittenShard { content, files: None }));
+    /// Records the ConfigMaps that were read: their contents, and the source files of their objects if they are known.
+    pub(super) fn read(&mut self, read: BTreeMap<usize, (Digest, Option<Digest>)>) {
+        let shards = read.into_iter().map(|(index, (content, files))| (index, WrittenShard { content, files }));
         self.shards = shards.collect();
     }
 
@@ -46,8 +46,8 @@ impl WrittenInventory {
         self.shards.get(&index).is_some_and(|shard| shard.content == content)
     }
 
-    /// Returns the digest of the source files of the objects in a ConfigMap, if this agent has written it or found it
-    /// unchanged.
+    /// Returns the digest of the source files of the objects in a ConfigMap, if this agent has written it, found it
+    /// unchanged, or read it.
     pub(super) fn files(&self, index: usize) -> Option<Digest> {
         self.shards.get(&index)?.files
     }
@@ -83,15 +83,15 @@ mod tests {
         let [first, second, files] = ["1", "2", "a.yaml"].map(|text| Digest::of(text.as_bytes()));
         let mut written = WrittenInventory::default();
         assert!(written.is_empty() && written.last() == 0);
-        written.read(BTreeMap::from([(0, first), (2, first)]));
+        written.read(BTreeMap::from([(0, (first, None)), (2, (first, Some(files)))]));
         assert!(!written.is_empty() && written.last() == 2);
         assert!(written.has(0, first) && !written.has(0, second) && !written.has(1, first));
-        assert_eq!(written.files(0), None);
+        assert_eq!((written.files(0), written.files(2)), (None, Some(files)));
         written.set(0, second, Some(files));
         written.set(0, first, None);
         assert!(written.has(0, first));
-        assert_eq!((written.files(0), written.files(2)), (Some(files), None));
-        written.read(BTreeMap::from([(0, first)]));
+        assert_eq!(written.files(0), Some(files));
+        written.read(BTreeMap::from([(0, (first, None))]));
         assert_eq!(written.files(0), None);
     }
 

@@ -351,6 +351,40 @@ async fn a_streaming_list_that_hangs_is_listed_instead() {
     is_remembered_for_this_kind(&cluster, &mut server).await;
 }
 
+/// An overloaded server would have to answer hundreds of pages instead of one stream.
+#[tokio::test(start_paused = true)]
+async fn an_overloaded_server_is_asked_for_a_stream_again_after_a_slow_page() {
+    let (cluster, mut events, mut server) = watch();
+    assert_eq!(word(&mut events).await, "begin");
+    let page =
+        |next: &str| json!({ "metadata": { "resourceVersion": "8", "continue": next }, "items": [object("a", 3)] });
+    let slow = async |asked: Asked, page: Value| {
+        assert_eq!(asked.parameter("limit").as_deref(), Some("50"));
+        tokio::time::sleep(Duration::from_secs(5)).await;
+        asked.json(200, &page).await;
+    };
+    let first = asked(&mut events, &mut server).await;
+    slow(asked(&mut events, &mut server).await, page("next")).await;
+    let second = asked(&mut events, &mut server).await;
+    assert_eq!(second.parameter("sendInitialEvents").as_deref(), Some("true"));
+    drop(first);
+    // It stays silent for longer, so the list is paginated this time.
+    let before = Instant::now();
+    let listed = asked(&mut events, &mut server).await;
+    assert!(before.elapsed() >= Duration::from_secs(60), "{:?}", before.elapsed());
+    slow(listed, page("")).await;
+    assert_eq!(word(&mut events).await, "initial a");
+    assert_eq!(word(&mut events).await, "synced at 8");
+    drop(second);
+    // The next lists are streamed.
+    asked(&mut events, &mut server).await.json(410, &status(410, "Expired")).await;
+    assert_eq!(word(&mut events).await, "begin");
+    assert_eq!(asked(&mut events, &mut server).await.parameter("sendInitialEvents").as_deref(), Some("true"));
+    let mut same = cluster.watch(&Arc::new(kind("v1", "ConfigMap", "configmaps", true)), Selection::default());
+    assert_eq!(word(&mut same).await, "begin");
+    assert_eq!(asked(&mut same, &mut server).await.parameter("sendInitialEvents").as_deref(), Some("true"));
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_streaming_list_that_keeps_breaking_off_is_listed_instead() {
     let (_cluster, mut events, mut server) = watch();
