@@ -8,12 +8,14 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures::stream::{self, BoxStream, StreamExt};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde::Deserialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
+use tokio::time::Instant;
 
 use super::answer_limits::PAGE;
 use super::connect::{Cluster, Turn};
@@ -42,6 +44,8 @@ pub(super) struct Page {
     pub version: String,
     /// Page size for the next request.
     pub limit: u32,
+    /// Time of the request, without the wait for other lists of this agent.
+    pub took: Duration,
 }
 
 #[derive(Deserialize)]
@@ -69,6 +73,7 @@ impl Page {
             next: Some(body.metadata.next).filter(|token| !token.is_empty()),
             version: body.metadata.resource_version,
             limit,
+            took: Duration::ZERO,
         })
     }
 }
@@ -176,7 +181,8 @@ impl Cluster {
 
     fn list_one(&self, kind: &Arc<Kind>, selection: Selection) -> BoxStream<'static, Result<Box<RawValue>, Error>> {
         let limit = if selection.content() == Content::Metadata { METADATA_PAGE } else { WHOLE_PAGE };
-        let page = Page { items: VecDeque::new(), next: Some(String::new()), version: String::new(), limit };
+        let (items, version, took) = (VecDeque::new(), String::new(), Duration::ZERO);
+        let page = Page { items, next: Some(String::new()), version, limit, took };
         let start = (self.clone(), Arc::clone(kind), selection, page, 0);
         stream::try_unfold(start, |(cluster, kind, selection, mut page, mut listed)| async move {
             loop {
@@ -236,8 +242,10 @@ impl Cluster {
             Turn::Waits => self.0.pages.acquire().await.ok(),
             Turn::AtOnce => None,
         };
+        let asked = Instant::now();
         let answer = self.ask_within(&call, most).await?;
-        Page::read(&answer, limit).map_err(|error| call.failed(error))
+        let page = Page::read(&answer, limit).map_err(|error| call.failed(error))?;
+        Ok(Page { took: asked.elapsed(), ..page })
     }
 }
 

@@ -287,10 +287,9 @@ impl Watcher {
             self.state = State::After(page.version);
             return Some(synced);
         };
-        let asked = Instant::now();
         match self.cluster.page(&self.kind, &self.selection, &next, page.limit).await {
             Ok(page) => {
-                self.read_page(page, next.is_empty(), asked.elapsed());
+                self.read_page(page, next.is_empty());
                 None
             }
             Err(error) if error.is_expired() => {
@@ -306,9 +305,9 @@ impl Watcher {
         }
     }
 
-    /// Continues with a page that took this long.
-    fn read_page(&mut self, page: Page, is_first: bool, took: Duration) {
-        let (is_quick, is_silent) = (took <= QUICK, self.instead == Some(Instead::Silent));
+    /// Continues with a page.
+    fn read_page(&mut self, page: Page, is_first: bool) {
+        let (is_quick, is_silent) = (page.took <= QUICK, self.instead == Some(Instead::Silent));
         if is_silent && !is_quick && is_first && page.next.is_some() && self.patience < BUSY_STREAM_PATIENCE {
             // The server is overloaded, and all pages would cost it more than a stream.
             (self.instead, self.patience) = (None, BUSY_STREAM_PATIENCE);
@@ -316,7 +315,12 @@ impl Watcher {
             return;
         }
         // The paginated list works, so only streaming lists fail for this kind.
-        if self.instead.is_some() && (is_quick || !is_silent) {
+        let is_for_ever = match self.instead {
+            Some(Instead::Refused) => true,
+            Some(Instead::Silent) => is_first && is_quick,
+            Some(Instead::Busy) | None => false,
+        };
+        if is_for_ever {
             self.cluster.0.unstreamed.insert(&self.kind);
         }
         self.failures = 0;
@@ -546,6 +550,7 @@ fn first_page() -> Page {
         next: Some(String::new()),
         version: String::new(),
         limit: WHOLE_PAGE,
+        took: Duration::ZERO,
     }
 }
 

@@ -6,8 +6,8 @@
 //!
 //! Invariant: a directory is returned for the mirror that it was read from, and for no other one. Who may read one mirror
 //! may not read the directories of another one, even with their ids.
-//! Invariant: the directories of all mirrors take at most [`ALL_BYTES`] together. A directory that does not fit is read from
-//! the mirror each time.
+//! Invariant: the directories of a mirror take at most [`OWN_BYTES`], and those of all mirrors at most [`ALL_BYTES`]
+//! together. A directory that does not fit is read from the mirror each time.
 //!
 //! Not here: reading (`objects`) and parsing (`tree`).
 
@@ -17,14 +17,14 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use parking_lot::Mutex;
 
 use super::id::Id;
-use super::tree::Tree;
+use super::tree::{SORTED, Tree};
 
-/// Minimum size in bytes. Reading a smaller directory costs little.
-const SMALLEST: usize = 4 << 10;
 /// Maximum number of directories of a mirror.
 const MOST: usize = 4;
-/// Maximum size of the directories of all mirrors in bytes. A directory with 10 000 entries takes less than half of it.
-const ALL_BYTES: usize = 1 << 20;
+/// Maximum size of the directories of one mirror in bytes. A directory with 10 000 entries takes less.
+const OWN_BYTES: usize = *SORTED.end();
+/// Maximum size of the directories of all mirrors in bytes.
+const ALL_BYTES: usize = 4 << 20;
 
 /// Bytes of the directories of all mirrors.
 static TAKEN: AtomicUsize = AtomicUsize::new(0);
@@ -42,7 +42,7 @@ pub(super) struct LargeTrees {
 struct Cached {
     id: Id,
     tree: Arc<Tree>,
-    _taken: Taken,
+    taken: Taken,
 }
 
 /// A part of [`ALL_BYTES`].
@@ -82,24 +82,24 @@ impl LargeTrees {
     /// Keeps a directory if it is large. The oldest ones of the mirror make room for it.
     pub(super) fn keep(&self, id: Id, tree: &Arc<Tree>) {
         let bytes = tree.memory();
-        if !(SMALLEST..=ALL_BYTES).contains(&bytes) {
+        // Reading a small directory costs little.
+        if !(*SORTED.start()..=OWN_BYTES).contains(&bytes) {
             return;
         }
         let mut all = self.all.lock();
         if all.iter().any(|cached| cached.id == id) {
             return;
         }
-        if all.len() >= MOST {
+        let own = |all: &[Cached]| all.iter().map(|cached| cached.taken.bytes).sum::<usize>();
+        // The older ones stay if their room would not suffice.
+        if self.taken.load(Ordering::Relaxed).saturating_sub(own(&all)) + bytes > ALL_BYTES {
+            return;
+        }
+        while all.len() >= MOST || (own(&all) + bytes > OWN_BYTES && !all.is_empty()) {
             all.remove(0);
         }
-        let taken = loop {
-            match Taken::of(self.taken, bytes) {
-                Some(taken) => break taken,
-                None if all.is_empty() => return,
-                None => drop(all.remove(0)),
-            }
-        };
-        all.push(Cached { id, tree: Arc::clone(tree), _taken: taken });
+        let Some(taken) = Taken::of(self.taken, bytes) else { return };
+        all.push(Cached { id, tree: Arc::clone(tree), taken });
     }
 }
 
@@ -136,16 +136,23 @@ mod tests {
         assert_eq!(TAKEN.load(Ordering::Relaxed), MOST * all[0].1.memory());
         assert!(empty().get(all[5].0).is_none(), "another mirror does not have it");
 
-        let (id, huge) = tree(7, 25_000);
+        let (id, huge) = tree(7, 12_000);
         mirror.keep(id, &huge);
-        assert!(mirror.get(id).is_some() && kept(&mirror).iter().all(|kept| !kept), "older ones made room");
-        let other = empty();
-        other.keep(all[0].0, &all[0].1);
-        other.keep(all[1].0, &all[1].1);
-        let (id, second) = tree(8, 25_000);
-        other.keep(id, &second);
-        assert!(other.get(id).is_none(), "there is no room beside that of the first mirror");
-        drop((mirror, other));
+        assert!(
+            mirror.get(id).is_some() && kept(&mirror) == [false, false, false, false, false, false],
+            "they made room"
+        );
+        let (id, too_large) = tree(8, 14_000);
+        mirror.keep(id, &too_large);
+        assert!(mirror.get(id).is_none() && TAKEN.load(Ordering::Relaxed) == huge.memory());
+
+        let others: Vec<_> = (0..8).map(|_| empty()).collect();
+        others.iter().for_each(|other| other.keep(all[0].0, &all[0].1));
+        others.iter().for_each(|other| other.keep(id, &huge));
+        let full = others.iter().filter(|other| other.get(id).is_some()).count();
+        assert_eq!(full, ALL_BYTES / huge.memory() - 1, "all mirrors have no more room");
+        assert!(others[7].get(id).is_none() && others[7].get(all[0].0).is_some(), "it keeps what it has");
+        drop((mirror, others));
         assert_eq!(TAKEN.load(Ordering::Relaxed), 0);
     }
 }

@@ -1,5 +1,7 @@
 //! A directory in its stored form: a tree object.
 
+use std::ops::RangeInclusive;
+
 use super::entry::EntryKind;
 use super::error::Fault;
 use super::id::Id;
@@ -42,12 +44,18 @@ impl<'a> TreeItem<'a> {
     }
 }
 
+/// Sizes in bytes of the directories whose items are sorted. The cost of sorting a larger one, which may be malicious, has
+/// no bound.
+pub(super) const SORTED: RangeInclusive<usize> = (4 << 10)..=(512 << 10);
+
 /// A directory in which items are looked up by name.
 #[derive(Debug)]
 pub(super) struct Tree {
     bytes: Vec<u8>,
-    /// The offsets of the items, sorted by name. Git sorts them differently, and a malicious tree is not sorted at all.
-    sorted: Vec<u32>,
+    /// The offsets of the items.
+    items: Vec<u32>,
+    /// Whether the offsets are sorted by name. Git sorts the items differently, and a malicious tree is not sorted at all.
+    is_sorted: bool,
 }
 
 impl Tree {
@@ -56,24 +64,25 @@ impl Tree {
     /// # Errors
     /// An item is malformed.
     pub(super) fn parse(bytes: Vec<u8>) -> Result<Self, Fault> {
-        let mut sorted = Vec::new();
-        let mut items = TreeItems(&bytes);
+        let mut items = Vec::new();
+        let mut rest = TreeItems(&bytes);
         let mut at = 0;
-        while let Some(item) = items.next() {
+        while let Some(item) = rest.next() {
             item?;
-            // `TREE_BYTES` fits.
-            sorted.push(u32::try_from(at).map_err(|_| broken("a directory that is too large"))?);
-            at = bytes.len() - items.0.len();
+            items.push(u32::try_from(at).map_err(|_| broken("a directory that is too large"))?);
+            at = bytes.len() - rest.0.len();
         }
-        let mut tree = Self { bytes, sorted: Vec::new() };
-        sorted.sort_by(|one, other| tree.name(*one).cmp(tree.name(*other)));
-        tree.sorted = sorted;
+        let mut tree = Self { is_sorted: SORTED.contains(&bytes.len()), bytes, items: Vec::new() };
+        if tree.is_sorted {
+            items.sort_by(|one, other| tree.name(*one).cmp(tree.name(*other)));
+        }
+        tree.items = items;
         Ok(tree)
     }
 
     /// Returns the memory of the directory in bytes.
     pub(super) fn memory(&self) -> usize {
-        self.bytes.len() + size_of_val(&*self.sorted)
+        self.bytes.len() + size_of_val(&*self.items)
     }
 
     fn item(&self, at: u32) -> Option<TreeItem<'_>> {
@@ -87,9 +96,13 @@ impl Tree {
 
     /// Returns the items with this name, in their stored order. A valid directory has at most one.
     pub(super) fn named<'t>(&'t self, name: &'t [u8]) -> impl Iterator<Item = TreeItem<'t>> {
-        let first = self.sorted.partition_point(|at| self.name(*at) < name);
-        let items = self.sorted[first..].iter().filter_map(|at| self.item(*at));
-        items.take_while(move |item| item.name == name)
+        let all = &self.items;
+        let searched = if self.is_sorted {
+            all.partition_point(|at| self.name(*at) < name)..all.partition_point(|at| self.name(*at) <= name)
+        } else {
+            0..all.len()
+        };
+        all[searched].iter().filter_map(|at| self.item(*at)).filter(move |item| item.name == name)
     }
 }
 
@@ -171,12 +184,18 @@ mod tests {
     fn finds_the_items_of_a_name_in_any_order() {
         // Git sorts directories as if their names ended with a slash.
         let items = [("100644", "a.b"), ("40000", "a"), ("100644", "z"), ("100644", "a"), ("40000", "")];
-        let tree = Tree::parse(stored(&items)).unwrap();
-        let found = |name: &str| tree.named(name.as_bytes()).map(|item| item.id).collect::<Vec<_>>();
+        let others: Vec<_> = (0..200).map(|number| format!("other-{:03}", 199 - number)).collect();
+        let long: Vec<_> = items.into_iter().chain(others.iter().map(|name| ("40000", &**name))).collect();
         let id = |number: u8| Id::from_bytes(&[number; 20]).unwrap();
-        assert_eq!(found("a"), [id(1), id(3)], "in their stored order");
-        assert_eq!((found("a.b"), found("z"), found("")), (vec![id(0)], vec![id(2)], vec![id(4)]));
-        assert!(found("a.").is_empty() && found("zz").is_empty());
+        for items in [&items[..], &long] {
+            let tree = Tree::parse(stored(items)).unwrap();
+            assert_eq!(tree.is_sorted, items.len() > 5);
+            let found = |name: &str| tree.named(name.as_bytes()).map(|item| item.id).collect::<Vec<_>>();
+            assert_eq!(found("a"), [id(1), id(3)], "in their stored order");
+            assert_eq!((found("a.b"), found("z"), found("")), (vec![id(0)], vec![id(2)], vec![id(4)]));
+            assert!(found("a.").is_empty() && found("zz").is_empty());
+        }
+        assert_eq!(Tree::parse(stored(&long)).unwrap().named(b"other-198").map(|item| item.id).last(), Some(id(6)));
         assert!(Tree::parse(stored(&items)[..30].to_vec()).is_err());
         assert!(Tree::parse(Vec::new()).unwrap().named(b"a").next().is_none());
     }

@@ -72,7 +72,8 @@ impl Attempt<'_> {
         let status = self.sync.status.as_ref();
         // A commit without objects, or one that could not be decoded, leaves no inventory.
         let applied_before = status.is_some_and(|s| s.objects > 0 || !s.held.is_empty());
-        let small = self.read_small_inventory().await?;
+        let names = self.inventory_maps().await;
+        let small = self.read_small_inventory(names.as_deref()).await?;
         // A large inventory and a rebuild take much memory. The semaphore is never closed.
         let is_cheap = match &small {
             Some(Found::Whole(..)) => true,
@@ -82,7 +83,7 @@ impl Attempt<'_> {
         let _permit = if is_cheap { None } else { self.context.loading.acquire().await.ok() };
         let found = match small {
             Some(found) => found,
-            None => self.read_inventory().await?,
+            None => self.read_named_inventory(names).await?,
         };
         let inventory = match found {
             Found::Whole(inventory, written) => {
@@ -109,10 +110,9 @@ impl Attempt<'_> {
 
     /// Reads an inventory in one small ConfigMap, as most are, or finds that there is none. Returns `None` for any other
     /// inventory. Decoding does not wait, so its memory does not add up.
-    async fn read_small_inventory(&self) -> Result<Option<Found>, Error> {
+    async fn read_small_inventory(&self, names: Option<&[String]>) -> Result<Option<Found>, Error> {
         let (owner, cluster) = (self.inventory_owner(), self.context.writer.cluster());
-        let names = self.context.writer.inventory_maps(owner.namespace, owner.label).await;
-        let name = match names.as_deref() {
+        let name = match names {
             Some([]) => return Ok(Some(Found::Missing)),
             Some([name]) => name,
             _ => return Ok(None),
@@ -138,13 +138,24 @@ impl Attempt<'_> {
         }))
     }
 
-    /// Reads the inventory. If the watch knows its ConfigMaps, they are read by name, because a list by label would
-    /// make the server scan every ConfigMap of the namespace.
+    /// Returns the names of the ConfigMaps; `None` if the watch does not know them. Waits for the watch, so no permit is
+    /// held meanwhile.
+    async fn inventory_maps(&self) -> Option<Vec<String>> {
+        let owner = self.inventory_owner();
+        self.context.writer.inventory_maps(owner.namespace, owner.label).await
+    }
+
+    /// Reads the inventory.
     pub(super) async fn read_inventory(&self) -> Result<Found, Error> {
+        let names = self.inventory_maps().await;
+        self.read_named_inventory(names).await
+    }
+
+    /// Reads the inventory. If the names of its ConfigMaps are known, they are read by name, because a list by label would
+    /// make the server scan every ConfigMap of the namespace.
+    async fn read_named_inventory(&self, names: Option<Vec<String>>) -> Result<Found, Error> {
         let (owner, cluster) = (self.inventory_owner(), self.context.writer.cluster());
-        let Some(names) = self.context.writer.inventory_maps(owner.namespace, owner.label).await else {
-            return read(cluster, &owner).await;
-        };
+        let Some(names) = names else { return read(cluster, &owner).await };
         let mut parts = Parts::default();
         for name in names {
             let Some(map) = cluster.get(&config_maps(), Some(owner.namespace), &name).await? else { continue };
@@ -263,7 +274,7 @@ impl Attempt<'_> {
             let files = files.get(&shard.index).copied();
             let is_written = self.state.inventory.has(shard.index, digest);
             if is_written && files.is_none_or(|files| !self.has_moved(shard.index, files)) {
-                self.state.inventory.set(shard.index, digest, files);
+                self.state.inventory.find(shard.index, digest, files);
                 continue;
             }
             let (owner, cluster) = (self.inventory_owner(), self.context.writer.cluster());
@@ -280,7 +291,7 @@ impl Attempt<'_> {
             if saved.is_err() {
                 break;
             }
-            self.state.inventory.set(shard.index, digest, files);
+            self.state.inventory.write(shard.index, digest, files);
         }
         self.publish_managed(managed);
         if let Err(error) = saved {

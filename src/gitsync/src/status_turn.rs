@@ -101,10 +101,13 @@ impl StatusTurns {
                 let _ = starting.wait_for(|count| *count == 0).await;
                 slot
             }
-            Waits::CarriedOut => {
+            Waits::CarriedOut => loop {
                 self.commits.until_not_awaited().await;
-                Arc::clone(&self.carried_out).acquire_owned().await.ok()
-            }
+                let slot = Arc::clone(&self.carried_out).acquire_owned().await.ok();
+                if !self.has_waiting_commits() {
+                    break slot;
+                }
+            },
         }
     }
 }

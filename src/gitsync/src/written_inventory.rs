@@ -52,9 +52,14 @@ impl WrittenInventory {
         self.shards.get(&index)?.files
     }
 
-    /// Records a ConfigMap that has this content. Unknown source files (`None`) leave the known ones.
-    pub(super) fn set(&mut self, index: usize, content: Digest, files: Option<Digest>) {
+    /// Records a ConfigMap that has this content already. Unknown source files (`None`) leave the known ones.
+    pub(super) fn find(&mut self, index: usize, content: Digest, files: Option<Digest>) {
         let files = files.or_else(|| self.files(index));
+        self.write(index, content, files);
+    }
+
+    /// Records a ConfigMap that was written with this content. Without source files, it has no locations.
+    pub(super) fn write(&mut self, index: usize, content: Digest, files: Option<Digest>) {
         self.shards.insert(index, WrittenShard { content, files });
     }
 
@@ -87,10 +92,12 @@ mod tests {
         assert!(!written.is_empty() && written.last() == 2);
         assert!(written.has(0, first) && !written.has(0, second) && !written.has(1, first));
         assert_eq!((written.files(0), written.files(2)), (None, Some(files)));
-        written.set(0, second, Some(files));
-        written.set(0, first, None);
+        written.write(0, second, Some(files));
+        written.find(0, first, None);
         assert!(written.has(0, first));
         assert_eq!(written.files(0), Some(files));
+        written.write(0, first, None);
+        assert_eq!(written.files(0), None, "it was written without locations");
         written.read(BTreeMap::from([(0, (first, None))]));
         assert_eq!(written.files(0), None);
     }

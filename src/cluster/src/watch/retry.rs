@@ -42,6 +42,8 @@ pub(super) enum Instead {
     Refused,
     /// The streaming list sent nothing.
     Silent,
+    /// The server is overloaded and said so.
+    Busy,
 }
 
 /// Maximum time for a page of a server that is not overloaded.
@@ -49,7 +51,11 @@ pub(super) const QUICK: Duration = Duration::from_secs(1);
 
 impl Instead {
     pub(super) fn of(error: &Error) -> Self {
-        if matches!(&*error.cause, Cause::TimedOut(_)) { Self::Silent } else { Self::Refused }
+        match &*error.cause {
+            Cause::TimedOut(_) => Self::Silent,
+            _ if error.refusal().is_some_and(is_busy) => Self::Busy,
+            _ => Self::Refused,
+        }
     }
 }
 

@@ -353,8 +353,9 @@ impl Writer {
     pub(crate) fn see_inventory(&self, delta: &Delta<Key>) {
         let mut store = self.store();
         store.inventory_maps.see(delta);
-        // Sent under the lock, so that the last value belongs to the last event.
-        self.0.inventories_settled.send_replace(store.inventory_maps.are_settled());
+        let are_settled = store.inventory_maps.are_settled();
+        // Sent under the lock, so that the last value belongs to the last event. All owners may wait for a change.
+        self.0.inventories_settled.send_if_modified(|known| std::mem::replace(known, are_settled) != are_settled);
     }
 
     /// Returns the inventory ConfigMaps with this label in this namespace, and waits up to 30 s until the watch has
