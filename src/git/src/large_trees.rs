@@ -147,8 +147,12 @@ mod tests {
         assert!(mirror.get(id).is_none() && TAKEN.load(Ordering::Relaxed) == huge.memory());
 
         let others: Vec<_> = (0..8).map(|_| empty()).collect();
-        others.iter().for_each(|other| other.keep(all[0].0, &all[0].1));
-        others.iter().for_each(|other| other.keep(id, &huge));
+        for other in &others {
+            other.keep(all[0].0, &all[0].1);
+        }
+        for other in &others {
+            other.keep(id, &huge);
+        }
         let full = others.iter().filter(|other| other.get(id).is_some()).count();
         assert_eq!(full, ALL_BYTES / huge.memory() - 1, "all mirrors have no more room");
         assert!(others[7].get(id).is_none() && others[7].get(all[0].0).is_some(), "it keeps what it has");
