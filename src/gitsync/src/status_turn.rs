@@ -6,7 +6,7 @@
 //!   although it changes few of their objects. If all were written together, the API server would delay the reverts, and the
 //!   reads of GitSyncs that the agent takes over.
 //! - Without shards, the status of a commit that was carried out, while other GitSyncs wait to carry out theirs. A status
-//!   costs the API server as much as three applies, and would delay the objects of the others.
+//!   costs the API server as much as two to three applies, and would delay the objects of the others.
 //!
 //! Invariant: an agent writes at most [`NAMING_AT_ONCE`] statuses that only name a commit at a time, and none while a GitSync
 //! reads its inventory for the first time. It writes none of a carried out commit while a GitSync waits to carry out one, and
