@@ -39,6 +39,8 @@ pub(super) struct Attempt<'a> {
     pub(super) owner: &'a Owner,
     pub(super) sync: &'a GitSync,
     pub(super) label: &'a Arc<str>,
+    /// Whether the last attempt had no failures.
+    pub(super) has_succeeded: bool,
     pub(super) state: &'a mut SyncState,
 }
 

@@ -11,7 +11,7 @@ use super::terminating;
 use super::windows::{Freeze, is_in_part};
 use mainstay_api::DriftPolicy;
 use mainstay_api::conditions::{self, Reason, Type};
-use mainstay_api::git_sync::{DriftReason, Drifted, Failure};
+use mainstay_api::git_sync::{DriftReason, Drifted, Failure, GitSyncStatus};
 use mainstay_engine::managed::Summary;
 use mainstay_engine::prevention::State;
 use mainstay_object::failure::Class;
@@ -28,6 +28,12 @@ pub(super) struct Kept<'a> {
     pub(super) applied: Option<&'a str>,
     /// The time since which the repository has not responded, if that is long ago.
     pub(super) silent_since: Option<Timestamp>,
+}
+
+/// Whether a status has the condition `Ready` with the status `True`.
+pub(super) fn is_ready(status: &GitSyncStatus) -> bool {
+    let ready = conditions::status(&status.conditions, Type::Ready);
+    ready.is_some_and(|ready| ready.status == "True")
 }
 
 /// Returns the message about a commit that waits: the reason, and the end of the wait.

@@ -432,6 +432,7 @@ impl Attempt<'_> {
                 unchanged: tally.unchanged,
                 pruned: tally.pruned,
                 millis: u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX),
+                is_elsewhere: is_known && self.has_succeeded,
             };
             self.context.emit(self.owner, &message);
         }

@@ -229,7 +229,7 @@ impl Preview {
 
     fn attempt(&mut self) -> Attempt<'_> {
         let Self { context, sync, owner, label, state, .. } = self;
-        Attempt { context, owner, sync, label, state }
+        Attempt { context, owner, sync, label, has_succeeded: false, state }
     }
 
     /// Reads the commit of a reference as the agent would read it.

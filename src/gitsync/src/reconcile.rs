@@ -110,7 +110,8 @@ impl Task {
     }
 
     pub(super) fn attempt<'a>(&'a mut self, sync: &'a GitSync) -> Attempt<'a> {
-        Attempt { context: &self.context, owner: &self.owner, sync, label: &self.names.label, state: &mut self.state }
+        let Self { context, owner, names, reported, state, .. } = self;
+        Attempt { context, owner, sync, label: &names.label, has_succeeded: reported.has_succeeded(sync), state }
     }
 
     /// Reconciles. A panic counts as a failed attempt.

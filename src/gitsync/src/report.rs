@@ -80,7 +80,7 @@ impl Task {
         let unhealthy = unhealthy(new);
         let health = match unhealthy {
             Some(_) => Health::Unhealthy,
-            None if is_ready(new) => Health::Healthy,
+            None if conditions::is_ready(new) => Health::Healthy,
             None => Health::Unknown,
         };
         if !self.reported.health.report(&commit, health, stored) {
@@ -154,7 +154,7 @@ impl Task {
         if matches!(self.place, Place::Nowhere) {
             new = without_place(new, &base);
         }
-        self.reported.facts.is_ready = is_ready(&new);
+        self.reported.facts.is_ready = conditions::is_ready(&new);
         self.context.dependencies.report(&self.owner, &new, attempted.clone().filter(|_| outcome.has_no_failures()));
         let waits = summary.waits_for_health();
         self.timers.settle_at(Self::wake_for(sync, outcome, &new, waits));
@@ -364,11 +364,6 @@ fn unhealthy(status: &GitSyncStatus) -> Option<(Reason, &str)> {
 fn name(sync: &GitSync) -> (&str, &str) {
     let metadata = &sync.metadata;
     (metadata.namespace.as_deref().unwrap_or_default(), metadata.name.as_deref().unwrap_or_default())
-}
-
-fn is_ready(status: &GitSyncStatus) -> bool {
-    let ready = mainstay_api::conditions::status(&status.conditions, Type::Ready);
-    ready.is_some_and(|ready| ready.status == "True")
 }
 
 /// Returns the status of a GitSync whose cluster is unknown. The last known state of its objects is kept.

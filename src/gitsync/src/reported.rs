@@ -2,12 +2,14 @@
 //!
 //! Not here: the report of an attempt (`report`).
 
+use super::conditions;
 use super::context::SyncFacts;
 use super::health_report::HealthReport;
 use super::inventory_save::InventorySave;
 use super::outcome::Outcome;
 use super::status_turn::StatusTurn;
 use super::written_status::WrittenStatus;
+use mainstay_api::GitSync;
 use mainstay_api::conditions::Reason;
 
 /// The reports of one task.
@@ -36,6 +38,15 @@ impl Reported {
     /// Whether the last outcome refuses the manifests of the commit.
     pub(super) fn has_invalid_manifests(&self) -> bool {
         matches!(&self.outcome, Some(Outcome::Refused { reason: Reason::ManifestInvalid, .. }))
+    }
+
+    /// Whether the last attempt had no failures. Before the first one, the written status shows it.
+    pub(super) fn has_succeeded(&self, sync: &GitSync) -> bool {
+        match &self.outcome {
+            Some(Outcome::Applied { failures, guard, .. }) => failures.is_empty() && guard.is_none(),
+            Some(_) => false,
+            None => sync.status.as_ref().is_some_and(conditions::is_ready),
+        }
     }
 
     /// Whether the GitSync is suspended.

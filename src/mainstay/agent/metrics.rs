@@ -478,6 +478,7 @@ mod tests {
             unchanged: 1,
             pruned: 0,
             millis: 40,
+            is_elsewhere: false,
         }
     }
 

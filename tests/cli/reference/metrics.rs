@@ -144,6 +144,7 @@ fn messages() -> Vec<Message> {
             unchanged: 0,
             pruned: 0,
             millis: 1,
+            is_elsewhere: false,
         },
         reverted(sync),
         reverted(Owner::function("shop", "hello")),

@@ -49,6 +49,10 @@ pub enum Message {
         pruned: usize,
         /// Time from the ref lookup to the response to the last write.
         millis: u64,
+        /// Whether the commit does not concern the GitSync: its files are those of the last commit, which was applied
+        /// without failures.
+        #[serde(skip)]
+        is_elsewhere: bool,
     },
     /// A commit without manifests under `baseDir` was applied.
     NoManifests {
@@ -374,6 +378,11 @@ pub struct Change {
 }
 
 impl Message {
+    /// Whether this is about a commit that neither concerns its GitSync nor changed an object of it.
+    pub fn has_no_effect(&self) -> bool {
+        matches!(self, Self::CommitApplied { created: 0, changed: 0, pruned: 0, is_elsewhere: true, .. })
+    }
+
     /// The resource of the message.
     pub fn subject(&self) -> &Owner {
         match self {

@@ -50,8 +50,12 @@ impl Events {
         self.recorder.publish(event);
     }
 
-    /// Publishes the Events of a message; messages of severity `Debug` have no Events.
+    /// Publishes the Events of a message. Messages of severity `Debug` have no Events. Commits that do not concern their
+    /// GitSync have none either, because all GitSyncs of a repository would write one for each commit.
     pub(super) fn write(&self, announcement: &Announcement<'_>) {
+        if announcement.message.has_no_effect() {
+            return;
+        }
         let description = announcement.message.describe();
         let Some((kind, priority)) = urgency(description.severity, announcement.message.object().is_some()) else {
             return;
@@ -146,6 +150,7 @@ mod tests {
             unchanged: 0,
             pruned: 0,
             millis: 1,
+            is_elsewhere: false,
         };
         for (message, expected) in [
             (
