@@ -10,7 +10,7 @@ use mainstay_testkit::{
     listener::metrics,
     remote::NAME,
     webhooks::{deliver, listening, push},
-    world::{World, config_map, free_address},
+    world::{NAMESPACE, World, config_map, free_address},
 };
 
 /// Number of GitSyncs, each with its own directory.
@@ -103,7 +103,16 @@ async fn a_commit_in_one_of_300_directories_costs_one_lookup_one_fetch_and_one_a
     assert_eq!(of("apply", "configmaps"), 2, "the object and the inventory of its GitSync: {requests:?}");
     // Each GitSync updates the commit in its status.
     assert_eq!(of("patch", "gitsyncs.mainstay.dev/status"), SYNCS as u64, "{requests:?}");
-    // Events of the first sync are written at a limited rate.
+    // The Event of the GitSync that changes is behind those of the first sync, which are written at a limited rate.
+    let about_second = |world: &World| {
+        let events = world.server.objects("v1", "events", Some(NAMESPACE));
+        let notes = events.iter().filter(|event| event["message"].to_string().contains(&second[..7]));
+        notes.map(|event| event["involvedObject"]["name"].to_string()).collect::<Vec<_>>()
+    };
+    world.until("the change has its Event", |w| !about_second(w).is_empty()).await;
+    world.quiet().await;
+    let about = about_second(&world);
+    assert_eq!(about, [format!("{:?}", name(CHANGED))], "commits elsewhere have no Events");
     let known = ["apply configmaps", "patch gitsyncs.mainstay.dev/status", "create events"];
     assert!(requests.iter().all(|(name, _)| known.contains(&name.as_str())), "{requests:?}");
 }
