@@ -349,14 +349,14 @@ impl Elector {
                 Ok(Err(error)) if error.is_conflict() => {
                     // The response to this candidate's own write may have been lost, or another client set a label.
                     let name = &self.names[held.index];
-                    let found = self.cluster.get(&self.kind, Some(&self.namespace), name).await;
-                    match found {
-                        Ok(Some(lease)) if lease["spec"]["holderIdentity"] == *self.identity => {
+                    let read = self.cluster.get(&self.kind, Some(&self.namespace), name);
+                    match tokio::time::timeout(self.timing.deadline / 3, read).await {
+                        Ok(Ok(Some(lease))) if lease["spec"]["holderIdentity"] == *self.identity => {
                             held.lease = lease;
                             continue;
                         }
-                        Ok(_) => return None,
-                        Err(_) => {}
+                        Ok(Ok(_)) => return None,
+                        Ok(Err(_)) | Err(_) => {}
                     }
                 }
                 Ok(Err(error)) => tracing::debug!(error = %mainstay_object::failure::chain(&error), "renewal"),

@@ -38,6 +38,8 @@ const TRIES: usize = 20;
 const LOOKS_AGAIN: usize = 5;
 /// The label on all objects that `mainstay install` prints.
 const LABEL: (&str, &str) = ("app.kubernetes.io/name", "mainstay");
+/// The value of this label on the objects of the console.
+const CONSOLE: &str = "mainstay-console";
 /// Kinds and names of the installed cluster-wide objects. The webhooks come first, because the webhooks no longer have
 /// an endpoint.
 const CLUSTER_OBJECTS: &[(&str, &str, &str, &str)] = &[
@@ -65,6 +67,10 @@ const WEBHOOKS: &str = "admissionregistration.k8s.io/v1";
 const RBAC: &str = "rbac.authorization.k8s.io/v1";
 /// Kinds and names of the namespaced objects that `mainstay install` or the agent created.
 const NAMESPACED_OBJECTS: &[(&str, &str, &str, &str)] = &[
+    ("apps/v1", "Deployment", "deployments", CONSOLE),
+    ("v1", "Service", "services", CONSOLE),
+    ("v1", "ServiceAccount", "serviceaccounts", CONSOLE),
+    ("networking.k8s.io/v1", "NetworkPolicy", "networkpolicies", CONSOLE),
     (RBAC, "RoleBinding", "rolebindings", "mainstay-lease"),
     (RBAC, "Role", "roles", "mainstay-lease"),
     ("v1", "ServiceAccount", "serviceaccounts", "mainstay"),
@@ -117,7 +123,7 @@ fn plan(namespace: &str, installed: &Installed) -> String {
     }
     let registry = if installed.functions == 0 { ", its registry" } else { "" };
     text.push_str(&format!(
-        "the agent in the namespace {namespace} will be deleted with its roles, its key{registry} and the definitions that are not \
+        "the agent in the namespace {namespace} will be deleted with its roles, its key, its console{registry} and the definitions that are not \
          in use\n"
     ));
     if installed.functions > 0 {
@@ -493,7 +499,8 @@ fn namespaced_name(meta: &ObjectMeta) -> String {
 }
 
 fn is_ours(meta: &ObjectMeta) -> bool {
-    meta.labels.iter().flatten().any(|(key, value)| (key.as_str(), value.as_str()) == LABEL)
+    let name = meta.labels.as_ref().and_then(|labels| labels.get(LABEL.0));
+    name.is_some_and(|name| name == LABEL.1 || name == CONSOLE)
 }
 
 /// Returns whether a GitSync manages the object, and it is not paused.
@@ -535,7 +542,7 @@ mod tests {
     #[test]
     fn plans_to_keep_nats_and_the_registry_while_functions_exist() {
         let installed = |functions| Installed { syncs: Vec::new(), is_led: true, functions, has_nats: functions > 0 };
-        let without = "the agent in the namespace n will be deleted with its roles, its key, its registry and the definitions that \
+        let without = "the agent in the namespace n will be deleted with its roles, its key, its console, its registry and the definitions that \
                        are not in use\n";
         assert_eq!(plan("n", &installed(0)), without);
         let with = plan("n", &installed(2));

@@ -2,6 +2,7 @@
 //!
 //! Invariant: only the scalar before a marker changes. Comments, order and layout of the file stay as they are, and the
 //! new file has the same values but for these scalars; otherwise the file is refused.
+//! Invariant: each text is parsed at most three times, however many markers it has.
 
 use std::collections::BTreeSet;
 
@@ -17,6 +18,8 @@ const MARKER: &str = "{\"$imagepolicy\":";
 const KEY: &str = "$imagepolicy";
 /// Maximum number of reported faults of a file.
 const FAULTS: usize = 10;
+/// Maximum length of a value before a marker, in bytes. Names of images, tags and digests are shorter.
+const LONGEST: usize = 1 << 10;
 
 /// An image at a marker.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -62,16 +65,20 @@ pub fn holds_marker(text: &str) -> bool {
 /// ImagePolicy, given by namespace and name, or `None` if the marker is to be left alone.
 ///
 /// # Errors
-/// The faults of the markers with their lines, from 1.
+/// The faults of the markers with their lines, from 1. More than `most` changes are a fault.
 pub fn set_images(
     text: &str,
     limits: &Limits,
+    most: usize,
     image: impl Fn(&str, &str) -> Option<MarkedImage>,
 ) -> Result<Option<MarkedFile>, Vec<TextFault>> {
     let (mut new, mut changes, mut faults) = (String::with_capacity(text.len()), Vec::new(), Vec::new());
     for (number, line) in (1..).zip(text.split_inclusive('\n')) {
         match changed(line, &image) {
             Ok(None) => new.push_str(line),
+            Ok(Some(_)) if changes.len() == most => {
+                return Err(vec![(number, "too many values change; set spec.update.path".to_owned())]);
+            }
             Ok(Some(Changed { before, scalar, after, marker, old, value })) => {
                 new.push_str(before);
                 new.push_str(&scalar);
@@ -92,9 +99,7 @@ pub fn set_images(
         let why = "the marker is not behind the whole value of a field; write the value and the marker on one line";
         return Err(vec![(first, why.to_owned())]);
     }
-    for change in &mut changes {
-        change.object = object_at(&new, change.line, limits);
-    }
+    name_objects(&new, &mut changes, limits);
     Ok(Some(MarkedFile { text: new, changes }))
 }
 
@@ -148,6 +153,9 @@ fn changed<'l>(
     let old = before[start..end].trim_matches(|c| quote == Some(c)).to_owned();
     if old == value {
         return Ok(None);
+    }
+    if old.len() > LONGEST {
+        return Err(format!("the value before the marker has more than {LONGEST} bytes, so it is no image"));
     }
     let quote = quote.or_else(|| (!is_plain_text(&value)).then_some('"')).map(String::from).unwrap_or_default();
     let scalar = format!("{quote}{value}{quote}");
@@ -229,19 +237,33 @@ fn differ_only_in(old: &Value, new: &Value, expected: &BTreeSet<&str>) -> bool {
     }
 }
 
-/// Returns kind, namespace and name of the object at a line.
-fn object_at(text: &str, line: u32, limits: &Limits) -> [String; 3] {
-    let chunk = chunks(text).filter(|chunk| chunk.lines_before < line).last();
-    let document = chunk.and_then(|chunk| read_documents(chunk.text, limits).ok()?.into_iter().next());
-    let document = document.unwrap_or_default();
-    ["/kind", "/metadata/namespace", "/metadata/name"].map(|path| {
-        let text = document.pointer(path).and_then(Value::as_str).unwrap_or_default();
-        text.chars().filter(|c| !c.is_control()).take(253).collect()
-    })
+/// Sets kind, namespace and name of the object of each change. The changes are in the order of their lines.
+fn name_objects(text: &str, changes: &mut [MarkedChange], limits: &Limits) {
+    let (mut rest, mut all) = (changes, chunks(text).peekable());
+    while let Some(chunk) = all.next() {
+        let end = all.peek().map_or(u32::MAX, |next| next.lines_before);
+        let count = rest.partition_point(|change| change.line <= end);
+        let (of_chunk, others) = std::mem::take(&mut rest).split_at_mut(count);
+        rest = others;
+        if of_chunk.is_empty() {
+            continue;
+        }
+        let document = read_documents(chunk.text, limits).ok().and_then(|all| all.into_iter().next());
+        let document = document.unwrap_or_default();
+        let object = ["/kind", "/metadata/namespace", "/metadata/name"].map(|path| {
+            let text = document.pointer(path).and_then(Value::as_str).unwrap_or_default();
+            text.chars().filter(|c| !c.is_control()).take(253).collect::<String>()
+        });
+        for change in of_chunk {
+            change.object.clone_from(&object);
+        }
+    }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering};
     use std::time::Duration;
 
     use super::*;
@@ -256,7 +278,7 @@ mod tests {
             let digest = (name == "web").then(|| "sha256:aa".to_owned());
             Some(MarkedImage { name: "ghcr.io/team/web".to_owned(), tag: tag.to_owned(), digest })
         };
-        set_images(text, &Limits::new(|| Duration::ZERO), image)
+        set_images(text, &Limits::new(|| Duration::ZERO), 3, image)
     }
 
     #[track_caller]
@@ -309,6 +331,42 @@ mod tests {
         let change = file.unwrap().unwrap().changes.pop().unwrap();
         assert_eq!((change.line, &*change.marker, &*change.old, &*change.new), (5, "team:web:tag", "x", "1.1.0"));
         assert_eq!(change.object, ["B", "", "web"].map(str::to_owned));
+        let marked = "image: x # {\"$imagepolicy\": \"team:web:tag\"}\n";
+        let text =
+            format!("kind: A\n{marked}---\n---\nkind: B\n{marked}other: y # {{\"$imagepolicy\": \"team:web:tag\"}}\n");
+        let changes = set(&text).unwrap().unwrap().changes;
+        let named: Vec<_> = changes.iter().map(|change| (change.line, &*change.object[0])).collect();
+        assert_eq!(named, [(2, "A"), (6, "B"), (7, "B")]);
+    }
+
+    #[test]
+    fn refuses_values_that_are_no_image_and_too_many_changes() {
+        let marked = |value: &str| format!("- {value} # {{\"$imagepolicy\": \"team:web:tag\"}}\n");
+        assert_eq!(set(&marked("x").repeat(3)).unwrap().unwrap().changes.len(), 3);
+        let faults = set(&marked("x").repeat(4)).unwrap_err();
+        assert_eq!(faults, [(4, "too many values change; set spec.update.path".to_owned())]);
+        let faults = set(&marked(&"x".repeat(LONGEST + 1))).unwrap_err();
+        assert!(faults[0].1.contains("more than 1024 bytes"), "{faults:?}");
+    }
+
+    #[test]
+    fn parses_a_document_once_for_all_of_its_markers() {
+        // The parser reads the clock at each of some steps.
+        let steps = |markers: usize| {
+            let reads = Arc::new(AtomicUsize::new(0));
+            let counted = Arc::clone(&reads);
+            let limits = Limits::new(move || {
+                counted.fetch_add(1, Ordering::Relaxed);
+                Duration::ZERO
+            });
+            let marked = "- x # {\"$imagepolicy\": \"team:web:tag\"}\n".repeat(markers);
+            let text = format!("{marked}{}", "- y\n".repeat(5_000 - markers));
+            let image = |_: &str, _: &str| Some(MarkedImage { name: "a".into(), tag: "1.1.0".into(), digest: None });
+            assert_eq!(set_images(&text, &limits, markers, image).unwrap().unwrap().changes.len(), markers);
+            reads.load(Ordering::Relaxed)
+        };
+        let (few, many) = (steps(1), steps(500));
+        assert!(few > 0 && many <= 2 * few, "{few} steps with one marker, {many} with 500");
     }
 
     #[test]

@@ -41,6 +41,10 @@ impl Outcome {
             // GitHub answers so when its rate limit is exceeded, and says when the next request may be sent.
             403 if after.is_some() => retry("the service limits the rate of messages (status 403)".to_owned()),
             401 | 403 => retry(refused_credentials(status)),
+            // The address is right: a GitSync may follow another repository, whose commits this one does not have.
+            404 if kind.is_commit_status() && names_commit(body) => {
+                Self::Refused("the repository of the address does not have this commit (status 404)".to_owned())
+            }
             404 | 410 => retry(format!("the address does not exist at the service (status {status}); correct it")),
             300..=399 => {
                 retry(format!("the service redirects (status {status}), which is not followed; correct the address"))
@@ -49,6 +53,11 @@ impl Outcome {
             _ => retry(format!("the service answers with status {status}")),
         }
     }
+}
+
+/// Whether the text of a response names a commit. If the repository is missing, it names that.
+fn names_commit(body: &[u8]) -> bool {
+    body.to_ascii_lowercase().windows(6).any(|word| word == b"commit")
 }
 
 fn refused_credentials(status: u16) -> String {
@@ -125,6 +134,18 @@ mod tests {
             Outcome::Retry { why, .. } => format!("retry: {why}"),
             Outcome::Refused(why) => format!("refused: {why}"),
         }
+    }
+
+    #[test]
+    fn a_commit_that_the_repository_of_the_address_lacks_delays_no_other_commit() {
+        for kind in [ProviderType::Github, ProviderType::Gitlab, ProviderType::BitbucketServer] {
+            let outcome = of(kind, 404, r#"{"message":"404 Commit Not Found"}"#);
+            assert_eq!(outcome, "refused: the repository of the address does not have this commit (status 404)");
+            let outcome = of(kind, 404, r#"{"message":"404 Project Not Found"}"#);
+            assert!(outcome.starts_with("retry: the address does not exist"), "{outcome}");
+        }
+        assert!(of(ProviderType::Slack, 404, "").starts_with("retry: the address does not exist"));
+        assert!(of(ProviderType::Gitlab, 410, "").starts_with("retry: the address does not exist"));
     }
 
     #[test]

@@ -2,6 +2,8 @@
 //!
 //! Invariant: a view is published only after the work for lost GitSyncs has stopped.
 //! Invariant: a view counts as published once the watch has shown it in the member's own Lease.
+//! Invariant: a watch that does not show the renewals of the own Lease shows no others either. Until it does, the step, the
+//! view and the live members stay as they were.
 //! Invariant: a member shows that another one's Lease has expired before it counts that member as away. A successor takes the
 //! Lease in between, and the share stays with its shard.
 
@@ -18,6 +20,9 @@ use super::view::{Expired, PushNote, Shown, View};
 /// The part of the grace for which an expired Lease counts as live. A successor needs it to read that the Lease has expired,
 /// and to take it. Otherwise the share would move to the other members and back. Without a successor, these begin later.
 const FOR_SUCCESSOR: f64 = 0.3;
+/// The part of a Lease's duration after which a watch that has shown no renewal of the own Lease is silent. The Lease is renewed
+/// more often.
+const SILENT: f64 = 1.0 / 3.0;
 
 /// The step of a member.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,6 +39,8 @@ enum Step {
 #[derive(Clone, Debug)]
 pub(super) struct Known {
     shown: Shown,
+    /// Time at which the watch has shown the last renewal.
+    renewed: Instant,
     /// The member may act until this time.
     until: Instant,
 }
@@ -44,6 +51,7 @@ impl Known {
     pub(super) fn next(before: Option<&Self>, shown: Shown, lease: Duration, grace: Duration, now: Instant) -> Self {
         let seconds = shown.spec["leaseDurationSeconds"].as_u64().filter(|seconds| (1..=3600).contains(seconds));
         let lease = seconds.map_or(lease, Duration::from_secs);
+        let renewed = before.filter(|before| before.shown.spec == shown.spec).map_or(now, |before| before.renewed);
         let until = match before {
             Some(before) if before.shown.spec == shown.spec => before.until,
             _ if !shown.holder().is_empty() => now + lease,
@@ -51,7 +59,7 @@ impl Known {
             Some(_) => now + grace,
             None => now,
         };
-        Self { shown, until }
+        Self { shown, renewed, until }
     }
 
     /// Returns until when the member may act.
@@ -130,16 +138,30 @@ impl Board {
         self.is_complete = is_complete;
     }
 
+    /// Returns the time at which the watch became silent: that of the last renewal of the own Lease that it has shown. The
+    /// work of a member ends with its Lease, so the Lease is renewed while there is a board.
+    pub(super) fn silent_since(&self, now: Instant) -> Option<Instant> {
+        let own = self.leases.get(&self.me).filter(|own| own.shown.holder() == self.identity)?;
+        (own.renewed + self.lease.mul_f64(SILENT) <= now).then_some(own.renewed)
+    }
+
+    /// Returns the time at which Leases are judged: `now`, or the time at which the watch became silent.
+    fn known_at(&self, now: Instant) -> Instant {
+        self.silent_since(now).unwrap_or(now)
+    }
+
     /// Returns the live members. A Lease that was deleted counts as long as one that is not renewed.
     fn live(&self, now: Instant) -> Members {
-        let is_live = |known: &Known| now < known.counts_until(self.grace);
+        let at = self.known_at(now);
+        let is_live = |known: &Known| at < known.counts_until(self.grace);
         self.leases.iter().filter(|(_, known)| is_live(known)).map(|(member, _)| *member).collect()
     }
 
     /// Returns the Leases of other members that have expired, as they were seen last. A Lease with another version was
     /// renewed meanwhile.
     fn expired(&self, now: Instant) -> Expired {
-        let is_expired = |known: &Known| known.until <= now && !known.shown.holder().is_empty();
+        let at = self.known_at(now);
+        let is_expired = |known: &Known| known.until <= at && !known.shown.holder().is_empty();
         let others = self.leases.iter().filter(|(member, known)| **member != self.me && is_expired(known));
         let versions = others.map(|(member, known)| (*member, known.shown.version.clone()));
         versions.filter(|(_, version)| !version.is_empty()).collect()
@@ -154,7 +176,7 @@ impl Board {
 
     /// Takes the steps that are possible now.
     pub(super) fn turn(&mut self, now: Instant) {
-        if !self.is_complete {
+        if !self.is_complete || (self.number > 0 && self.silent_since(now).is_some()) {
             return;
         }
         let target = self.target(now);
@@ -205,7 +227,8 @@ impl Board {
             me: Some(self.me),
             number: self.number,
             members: self.view.members,
-            others: (self.step == Step::Acting).then(|| others.collect()),
+            // In a list that is not complete, members are missing.
+            others: (self.is_complete && self.step == Step::Acting).then(|| others.collect()),
             pins: Arc::clone(pins),
         }
     }

@@ -1,4 +1,8 @@
 //! Watches the Leases and the pins of namespaces for one member, and publishes its view.
+//!
+//! Invariant: a watch that has listed the Leases, and then does not show the renewals of the own Lease for the duration of a
+//! Lease, is replaced. Its connection may have ended without notice, and behind a proxy, only the end of the watch would
+//! show that.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -62,6 +66,8 @@ struct Following {
     with: Followed,
     board: Board,
     leases: BoxStream<'static, WatchEvent>,
+    /// Time at which the watch of the Leases began.
+    watched: Instant,
     listed: reflector::Shown<Name>,
     namespaces: BoxStream<'static, WatchEvent>,
     listed_namespaces: reflector::Shown<Name>,
@@ -83,9 +89,7 @@ impl Drop for Following {
 
 impl Following {
     fn new(with: Followed) -> Self {
-        let kind = Arc::new(Kind::fixed("coordination.k8s.io/v1", "Lease", "leases", Scope::Namespaced));
-        let selection = Selection::with_label(SHARD_LEASE).within(&with.namespace);
-        let leases = with.cluster.urgent().watch(&kind, selection);
+        let leases = leases(&with);
         let kind = Arc::new(Kind::fixed("v1", "Namespace", "namespaces", Scope::Cluster));
         let namespaces = with.cluster.watch(&kind, Selection::with_label(SHARD).metadata_only());
         // A restarted member must not take a view of its last run for a new one.
@@ -93,6 +97,7 @@ impl Following {
         Self {
             board: Board::new(with.me, &with.identity, generation, (with.lease, with.grace), with.seen.leases()),
             leases,
+            watched: Instant::now(),
             listed: reflector::Shown::default(),
             namespaces,
             listed_namespaces: reflector::Shown::default(),
@@ -109,7 +114,8 @@ impl Following {
             self.board.set_complete(self.has_leases && self.has_pins);
             self.board.turn(now);
             self.publish(now);
-            let due = self.board.due(now).unwrap_or_else(|| now + self.with.lease);
+            let silent = self.replace_silent_watch(now);
+            let due = self.board.due(now).into_iter().chain(silent).fold(now + self.with.lease, Instant::min);
             tokio::select! {
                 Some(event) = self.leases.next() => self.see_lease(event),
                 Some(event) = self.namespaces.next() => self.see_namespace(event),
@@ -121,6 +127,17 @@ impl Following {
                 () = sleep_until(due) => {}
             }
         }
+    }
+
+    /// Watches the Leases anew if the watch is silent for the duration of a Lease. Returns the time at which that is the case.
+    /// A watch that does not respond to a list has its own timeouts.
+    fn replace_silent_watch(&mut self, now: Instant) -> Option<Instant> {
+        let silent_since = self.board.silent_since(now)?;
+        if self.has_leases && silent_since.max(self.watched) + self.with.lease <= now {
+            tracing::warn!("the watch of Leases shows no renewals, and begins again");
+            (self.leases, self.watched) = (leases(&self.with), now);
+        }
+        self.has_leases.then(|| silent_since.max(self.watched) + self.with.lease)
     }
 
     /// Publishes the view to the other members, and the owned GitSyncs to the work.
@@ -202,6 +219,13 @@ impl Following {
         pins.retain(|_, pinned| pinned.member.is_some() || pinned.settles > Some(Instant::now()));
         pins.insert(namespace, Pinned { member, settles });
     }
+}
+
+/// Returns a watch of the Leases of all members.
+fn leases(with: &Followed) -> BoxStream<'static, WatchEvent> {
+    let kind = Arc::new(Kind::fixed("coordination.k8s.io/v1", "Lease", "leases", Scope::Namespaced));
+    let selection = Selection::with_label(SHARD_LEASE).within(&with.namespace);
+    with.cluster.urgent().watch(&kind, selection)
 }
 
 /// Replaces a value. Returns whether it differs.

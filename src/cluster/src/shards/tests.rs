@@ -304,3 +304,68 @@ fn a_successor_takes_an_expired_lease_that_a_member_shows_and_the_share_does_not
     let new = model.writes.iter().rfind(|(of, _)| *of == member(1)).unwrap().1.clone();
     assert!(!seen.has_expired(member(1), &new), "the successor renews it");
 }
+
+#[test]
+fn a_member_whose_watch_is_silent_keeps_its_share_and_gains_nothing() {
+    let mut model = Model::new(2);
+    model.act(&Action::Start(0));
+    model.act(&Action::Start(1));
+    model.settle();
+    let running = |model: &Model, agent: usize| model.agents[agent].as_ref().unwrap().running.clone();
+    let before = [0, 1].map(|agent| running(&model, agent));
+    assert!(before.iter().all(|share| !share.is_empty()));
+    let number = |model: &Model| {
+        let board = &model.agents[0].as_ref().unwrap().board;
+        board.ownership(&Arc::default(), model.now).number()
+    };
+    let known = number(&model);
+    // The connection of the first member's watch is dead for a minute, and both Leases are renewed.
+    for _ in 0..30 {
+        for agent in [0, 1] {
+            model.act(&Action::Renew(agent));
+            model.act(&Action::Drop(agent));
+        }
+        model.act(&Action::Show(1, usize::MAX));
+        model.act(&Action::Wait(2));
+        assert_eq!([0, 1].map(|agent| running(&model, agent)), before);
+        assert_eq!(number(&model), known, "no view is published");
+    }
+    let board = |model: &Model| model.agents[0].as_ref().unwrap().board.clone();
+    assert!(board(&model).silent_since(model.now).is_some_and(|since| since + LEASE < model.now));
+    // The second member dies while the watch is still silent, which is not known until it is not silent.
+    model.act(&Action::Die(1));
+    model.act(&Action::Renew(0));
+    model.act(&Action::Wait(2));
+    assert_eq!(running(&model, 0), before[0]);
+    for _ in 0..16 {
+        for action in [Action::Renew(0), Action::Show(0, usize::MAX), Action::Drop(0), Action::Wait(2)] {
+            model.act(&action);
+        }
+    }
+    assert_eq!(model.acting(), vec![1; SYNCS]);
+}
+
+#[test]
+fn a_member_gains_nothing_while_a_list_of_a_new_watch_is_not_complete() {
+    let mut model = Model::new(2);
+    model.act(&Action::Start(0));
+    model.act(&Action::Start(1));
+    model.settle();
+    let one = model.agents[0].as_mut().unwrap();
+    let (own, syncs) = (model.writes.iter().rfind(|(of, _)| *of == member(0)).unwrap(), 0..SYNCS);
+    let may_gain = |board: &Board, now: Instant| {
+        let ownership = board.ownership(&Arc::default(), now);
+        syncs.clone().filter(|sync| is_of(|a, b, pin| ownership.may_gain(a, b, pin))(*sync)).count()
+    };
+    assert!(may_gain(&one.board, model.now) > 0);
+    // The watch was silent, and the new one lists the own Lease first.
+    let later = model.now + LEASE * 2;
+    one.board.set_complete(false);
+    let mut renewed = own.1.clone();
+    renewed["spec"]["renewTime"] = json!(1_000_000);
+    one.board.see(member(0), Shown::of(&renewed).unwrap(), later);
+    one.board.turn(later);
+    assert_eq!(may_gain(&one.board, later), 0);
+    let ownership = one.board.ownership(&Arc::default(), later);
+    assert!(one.running.iter().all(|sync| is_of(|a, b, pin| ownership.keeps(a, b, pin))(*sync)), "it keeps its share");
+}

@@ -142,6 +142,8 @@ impl Writer {
             // An owner that a user has just deleted is not created.
             body["metadata"]["uid"] = json!(uid(live));
         }
+        // Another agent or owner may have taken the object over during these requests.
+        let Some(true) = self.store().get(key).map(|managed| managed.owner == *owner) else { return Ok(None) };
         let (sent, in_flight) = (Instant::now(), self.reverts_in_flight());
         let mut is_replaced = false;
         let InPlace { answer, answered, over } = match self.apply(desired, &mut body, found, Collisions::MakeWay).await

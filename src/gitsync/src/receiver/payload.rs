@@ -11,6 +11,7 @@ use std::fmt;
 use base64::prelude::{BASE64_STANDARD, Engine as _};
 use bounded_json::{Bounds, Unreadable};
 use jiff::Timestamp;
+use percent_encoding::percent_decode;
 use serde::Deserialize;
 use serde::de::{DeserializeOwned, Deserializer, IgnoredAny, MapAccess, Visitor};
 use serde_json::{Map, Value};
@@ -101,10 +102,12 @@ pub(super) fn read(kind: ReceiverType, body: &[u8]) -> Result<Option<Push>, Malf
     }
 }
 
-/// Returns the body in the field `payload` of a form.
+/// Returns the body in the field `payload` of a form: the bytes that the host has signed. The body is not larger than the
+/// form, also if the form is not valid UTF-8.
 pub(super) fn of_form(form: &[u8]) -> Result<Vec<u8>, Malformed> {
-    let field = form_urlencoded::parse(form).find_map(|(key, value)| (key == "payload").then_some(value));
-    field.map(|text| text.into_owned().into_bytes()).ok_or(Malformed::Form)
+    let field = form.split(|byte| *byte == b'&').find_map(|field| field.strip_prefix(b"payload="));
+    let with_spaces = field.ok_or(Malformed::Form)?.iter().map(|byte| if *byte == b'+' { b' ' } else { *byte });
+    Ok(percent_decode(&with_spaces.collect::<Vec<_>>()).collect())
 }
 
 /// Parses a body that is a JSON object, with all its fields.

@@ -63,7 +63,8 @@ impl Provider {
 
     /// Runs until the task's feed is closed.
     pub(super) async fn run(mut self, mut input: watch::Receiver<Object<ProviderSpec>>) {
-        loop {
+        // A closed feed may have a last change. The queue of this name may then be that of a new object already.
+        while input.has_changed().is_ok() {
             let object = input.borrow_and_update().clone();
             let line = open(&self.context, &self.name, &object.spec, self.fits);
             let resolved = self.resolve(&object, line).await;

@@ -98,7 +98,7 @@ pub(in crate::cli) struct Arguments {
     /// Accepted for compatibility with fluxctl; nothing is written to Git
     #[arg(long, value_name = "LABEL", help_heading = WITHOUT_EFFECT)]
     pub(super) git_label: Option<String>,
-    /// Accepted for compatibility with fluxctl; Mainstay never writes to Git
+    /// Accepted for compatibility with fluxctl; only image updates write to Git, with another Secret
     #[arg(long, help_heading = WITHOUT_EFFECT)]
     pub(super) git_readonly: bool,
     /// Accepted for compatibility with fluxctl; no images are scanned

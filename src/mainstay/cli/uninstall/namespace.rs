@@ -126,6 +126,9 @@ mod tests {
         check("Endpoints", "mainstay-receivers", None, true);
         check("EndpointSlice", "mainstay-receivers-x", Some(("Service", "mainstay-receivers")), true);
         check("Secret", "mainstay", None, false);
+        let console = json!({"name": "mainstay-console", "labels": {LABEL.0: "mainstay-console"}});
+        assert!(is_installed("Deployment", &serde_json::from_value(console).unwrap()));
+        check("Pod", "mainstay-console-6c9f-x", Some(("ReplicaSet", "mainstay-console-6c9f")), true);
         let registry = "serverless-docker-registry";
         check("ReplicaSet", "serverless-docker-registry-6c9f", Some(("Deployment", registry)), true);
         check(

@@ -58,6 +58,7 @@ fn github_as_a_form() {
     let push = read(ReceiverType::Github, &of_form(form.as_bytes()).unwrap()).unwrap().unwrap();
     assert_eq!(shown(&push), GITHUB_READ);
     assert_eq!(of_form(b"a=b"), Err(Malformed::Form));
+    assert_eq!(of_form(b"payload=a+b%2Bc%26\xff").unwrap(), b"a b+c&\xff", "as the host has signed it");
 }
 
 #[test]
