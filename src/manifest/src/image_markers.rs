@@ -155,7 +155,7 @@ fn changed<'l>(
         return Ok(None);
     }
     if old.len() > LONGEST {
-        return Err(format!("the value before the marker has more than {LONGEST} bytes, so it is no image"));
+        return Err(format!("the value before the marker has more than {LONGEST} bytes, so it cannot be an image"));
     }
     let quote = quote.or_else(|| (!is_plain_text(&value)).then_some('"')).map(String::from).unwrap_or_default();
     let scalar = format!("{quote}{value}{quote}");

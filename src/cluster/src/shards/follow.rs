@@ -129,7 +129,7 @@ impl Following {
         }
     }
 
-    /// Watches the Leases anew if the watch is silent for the duration of a Lease. Returns the time at which that is the case.
+    /// Replaces the watch of the Leases if it is silent for the duration of a Lease. Returns the time at which that is the case.
     /// A watch that does not respond to a list has its own timeouts.
     fn replace_silent_watch(&mut self, now: Instant) -> Option<Instant> {
         let silent_since = self.board.silent_since(now)?;
