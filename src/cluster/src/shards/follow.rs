@@ -276,6 +276,27 @@ mod tests {
         assert_eq!(second.board.leases().keys().copied().collect::<Vec<_>>(), seen.members());
     }
 
+    #[tokio::test(start_paused = true)]
+    async fn a_watch_that_shows_no_renewals_is_replaced_every_lease_duration_unless_it_lists() {
+        let ((cluster, _server), seen) = (fake::cluster(), Seen::default());
+        let lease = json!({
+            "metadata": {"namespace": "a", "name": "mainstay-shard-0", "labels": {SHARD_LEASE: "member"}},
+            "spec": {"holderIdentity": "me", "leaseDurationSeconds": 15},
+        });
+        let mut work = following(&cluster, &seen);
+        for event in [WatchEvent::Begin, WatchEvent::Initial(lease), WatchEvent::Synced("1".to_owned())] {
+            work.see_lease(event);
+        }
+        let begun = work.watched;
+        let at = |seconds: u64| begun + Duration::from_secs(seconds);
+        for (now, due, watched) in [(4, None, 0), (10, Some(15), 0), (16, Some(31), 16), (30, Some(31), 16)] {
+            let found = (work.replace_silent_watch(at(now)), work.watched);
+            assert_eq!(found, (due.map(at), at(watched)), "after {now} s");
+        }
+        work.has_leases = false;
+        assert_eq!((work.replace_silent_watch(at(40)), work.watched), (None, at(16)), "the new watch lists");
+    }
+
     #[tokio::test]
     async fn work_that_ends_shows_no_expired_leases() {
         let ((cluster, _server), seen) = (fake::cluster(), Seen::default());
