@@ -155,6 +155,10 @@ impl Performer<'_> {
     /// Performs the steps in order.
     pub(super) async fn perform(&self, decision: &Decision) -> Outcome {
         let mut outcome = Outcome::default();
+        if let Some([name, uid]) = &decision.reported {
+            let key = Key::new("batch", "Job", Some(self.namespace), name.as_str());
+            self.context.writer.note_success(self.owner, &key, uid);
+        }
         for (at, step) in decision.steps.iter().enumerate() {
             let done = match step {
                 Step::SetCondition(update) => {

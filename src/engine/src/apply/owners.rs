@@ -161,6 +161,12 @@ impl Writer {
         self.store().remove(owner, key);
     }
 
+    /// Records that the object with this UID has succeeded, although its status does not show that yet. If it is deleted
+    /// meanwhile, it is not recreated.
+    pub fn note_success(&self, owner: &Owner, key: &Key, uid: &str) {
+        self.store().note_success(owner, key, uid);
+    }
+
     /// Removes an object that was never applied and is not paused.
     pub fn forget_unapplied(&self, owner: &Owner, key: &Key) {
         let mut store = self.store();

@@ -20,7 +20,7 @@ use serde_json::Value;
 
 use mainstay_api::DriftPolicy;
 use mainstay_api::git_sync::{Replacement, Revert};
-use mainstay_object::{Health, Key, Owner};
+use mainstay_object::{Ended, Health, Key, Owner};
 
 /// A revert or report that begins.
 #[derive(Debug)]
@@ -221,6 +221,13 @@ impl Store {
         let seen = managed.write.begin_revert().map(|seen| *seen);
         let (owner, desired) = (managed.owner.clone(), Arc::clone(&managed.desired));
         Some(Begun { owner, desired, seen, reports: drift != DriftPolicy::Revert })
+    }
+
+    /// Records that the object with this UID has succeeded, by the word of its owner. An end is final.
+    pub(crate) fn note_success(&mut self, owner: &Owner, key: &Key, uid: &str) {
+        if let Some(mut managed) = self.objects.get_mut(key).filter(|m| m.owner == *owner && m.last_uid() == uid) {
+            managed.ended.get_or_insert(Ended::Succeeded);
+        }
     }
 
     /// Records a failed revert or report, and restores the seen state. Returns the owner and the number of attempts.

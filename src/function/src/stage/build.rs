@@ -84,7 +84,10 @@ fn follow(situation: &Situation<'_>, job: &Job, decision: &mut Decision) {
     let problem = pods.clone().find_map(|pod| pod.problem.clone());
     match &job.progress {
         // The Job becomes complete one or two seconds after its pod.
-        Progress::Running if let Some(report) = reported(job, observed) => finished(situation, job, report, decision),
+        Progress::Running if let Some(report) = reported(job, observed) => {
+            decision.reported = Some([job.identity.name.clone(), job.identity.uid.clone()]);
+            finished(situation, job, report, decision);
+        }
         Progress::Running if let Some(suspension) = &job.suspension => {
             suspended(situation, job, suspension, decision);
         }

@@ -53,6 +53,8 @@ pub struct Decision {
     pub state: ReconcileState,
     /// A running Job without a pod. Its events are read to find the cause.
     pub without_pod: Option<Job>,
+    /// Name and UID of the build Job whose pod has reported the image, although the Job is not complete yet.
+    pub reported: Option<[String; 2]>,
     /// Name of a failed Job that may succeed once the registry accepts uploads again.
     pub waits_for_registry: Option<String>,
     /// The image to run.

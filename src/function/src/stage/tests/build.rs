@@ -79,6 +79,7 @@ fn an_image_is_rolled_out_as_soon_as_it_is_reported_and_its_job_runs_to_its_end(
     case.pod("j", status);
     let decision = case.decide();
     assert_eq!(words(&decision)[2..], ["True JobFinished", "put Deployment", "put Service"]);
+    assert_eq!(decision.reported.as_ref().map(|[name, _]| &**name), Some("j"), "its deletion does not build again");
     case.status.built = decision.record.built;
     let later = words(&case.decide());
     assert!(!later.iter().any(|word| word.starts_with("delete Job")), "{later:?}");
