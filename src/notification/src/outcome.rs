@@ -41,8 +41,9 @@ impl Outcome {
             // GitHub answers so when its rate limit is exceeded, and says when the next request may be sent.
             403 if after.is_some() => retry("the service limits the rate of messages (status 403)".to_owned()),
             401 | 403 => retry(refused_credentials(status)),
-            // The address is right: a GitSync may follow another repository, whose commits this one does not have.
-            404 if kind.is_commit_status() && names_commit(body) => {
+            // The address is right: a GitSync may follow another repository, whose commits this one does not have. GitHub
+            // responds with 422 then. Its 404 means a wrong address or token, and the link in it has the word, too.
+            404 if kind.is_commit_status() && kind != ProviderType::Github && names_commit(body) => {
                 Self::Refused("the repository of the address does not have this commit (status 404)".to_owned())
             }
             404 | 410 => retry(format!("the address does not exist at the service (status {status}); correct it")),
@@ -138,13 +139,17 @@ mod tests {
 
     #[test]
     fn a_commit_that_the_repository_of_the_address_lacks_delays_no_other_commit() {
-        for kind in [ProviderType::Github, ProviderType::Gitlab, ProviderType::BitbucketServer] {
+        for kind in [ProviderType::Gitlab, ProviderType::BitbucketServer] {
             let outcome = of(kind, 404, r#"{"message":"404 Commit Not Found"}"#);
             assert_eq!(outcome, "refused: the repository of the address does not have this commit (status 404)");
             let outcome = of(kind, 404, r#"{"message":"404 Project Not Found"}"#);
             assert!(outcome.starts_with("retry: the address does not exist"), "{outcome}");
         }
-        assert!(of(ProviderType::Slack, 404, "").starts_with("retry: the address does not exist"));
+        let of_github =
+            r#"{"message":"Not Found","documentation_url":"https://docs.github.com/rest/commits/statuses"}"#;
+        for (kind, body) in [(ProviderType::Slack, ""), (ProviderType::Github, of_github)] {
+            assert!(of(kind, 404, body).starts_with("retry: the address does not exist"), "{body}");
+        }
         assert!(of(ProviderType::Gitlab, 410, "").starts_with("retry: the address does not exist"));
     }
 
