@@ -1,9 +1,12 @@
 //! The backward loop, end to end: a Service of a suspended GitSync is paused and deleted, and another GitSync wants it.
 //! The page Architecture of the book explains each step.
 
+use std::time::Duration;
+
 use serde_json::json;
 
 use mainstay_testkit::drift::revert_of;
+use mainstay_testkit::gate::Heard;
 use mainstay_testkit::ownership::{LABEL, delete_sync, sync_is_gone};
 use mainstay_testkit::world::{World, config_map};
 
@@ -168,4 +171,39 @@ async fn a_deleted_service_of_a_deleted_git_sync_goes_to_the_other_one() {
     delete_sync(&world, "left");
     sync_is_gone(&world, "left").await;
     right_has_the_service(&world).await;
+}
+
+/// A user suspends a GitSync while its commit is carried out. From then on, no object is applied, deleted or reverted.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_suspension_stops_a_commit_that_is_being_carried_out() {
+    let mut world = World::new().await;
+    for name in ["a", "b"] {
+        world.remote.file(&format!("{name}.yaml"), config_map(name, "1"));
+    }
+    world.remote.commit("one");
+    world.synced(json!({})).await;
+    world.gate.record();
+    let inventory = |heard: &Heard| heard.asked.starts_with("PATCH ") && heard.asked.contains("/mainstay-inventory");
+    let held = world.gate.hold(inventory);
+    world.remote.file("a.yaml", config_map("a", "2")).remove("b.yaml").file("c.yaml", config_map("c", "1"));
+    world.remote.commit("two");
+    world.look();
+    // The inventory with the new object is written before the first apply.
+    held.reached().await;
+    world.edit("mainstay.dev/v1alpha1", "gitsyncs", "demo", json!({"spec": {"suspend": true}}));
+    // Reverts end with the suspension, too, so this edit shows that the agent knows of it.
+    world
+        .until("edits stay", |w| {
+            w.edit("v1", "configmaps", "a", json!({"data": {"key": "mine"}}));
+            std::thread::sleep(Duration::from_millis(300));
+            w.data("a") == "mine"
+        })
+        .await;
+    drop(held);
+    world.condition_is("demo", "Suspended", "True Suspended").await;
+    assert_eq!(["a", "b", "c"].map(|name| world.data(name)), ["mine", "1", "absent"]);
+    assert!(world.status("demo")["failures"].is_null(), "{}", world.status("demo"));
+    resume(&world, "demo").await;
+    world.ready("demo").await;
+    assert_eq!(["a", "b", "c"].map(|name| world.data(name)), ["2", "absent", "1"]);
 }

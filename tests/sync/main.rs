@@ -8,6 +8,7 @@ mod agent_restarts;
 mod artifacts;
 mod bootstrap;
 mod canary_faults;
+mod changed_syncs;
 mod chart_secrets;
 mod chart_sources;
 mod charts;

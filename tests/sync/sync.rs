@@ -404,6 +404,24 @@ async fn break_glass_of_an_object_that_no_agent_has_seen_yet_is_respected_until_
     world.until("it is applied once the time is over", |w| w.data("a") == "1").await;
 }
 
+/// The end of a pause by the clock changes no object, so no watch shows it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_end_of_a_pause_applies_an_object_that_was_never_applied() {
+    let mut world = World::new().await;
+    let until = (jiff::Timestamp::now() + jiff::SignedDuration::from_secs(3)).to_string();
+    let annotations = json!({"mainstay.dev/reconcile": "disabled", "mainstay.dev/until": until});
+    let metadata = json!({"name": "a", "namespace": NAMESPACE, "annotations": annotations});
+    let theirs = json!({"apiVersion": "v1", "kind": "ConfigMap", "data": {"key": "mine"}, "metadata": metadata});
+    world.create("v1", "configmaps", NAMESPACE, theirs);
+    world.remote.file("a.yaml", config_map("a", "1")).commit("one");
+    world.sync("demo", json!({}));
+    world.start();
+    world.until("the pause is told", |w| w.status("demo")["paused"].to_string().contains("mainstay-tests/a")).await;
+    assert_eq!(world.data("a"), "mine");
+    world.until("it is applied once the time is over", |w| w.data("a") == "1").await;
+    world.until("no pause is left", |w| w.status("demo")["paused"].is_null()).await;
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_base_dir_that_never_was_names_the_directories_that_are_there() {
     let mut world = World::new().await;

@@ -261,7 +261,9 @@ impl Performer<'_> {
             Change::Changed if known.is_some() && version == known.as_deref() => return Ok(()),
             Change::Created => (created, format!("{kind} {name} created")),
             Change::Changed => (updated, format!("{kind} {name} updated")),
-            Change::Unchanged | Change::Paused | Change::Terminating | Change::Anothers => return Ok(()),
+            Change::Unchanged | Change::Paused | Change::Suspended | Change::Terminating | Change::Anothers => {
+                return Ok(());
+            }
         };
         outcome.started |= put.child_kind == ChildKind::Job;
         outcome.changed.push(put.condition);

@@ -155,6 +155,20 @@ impl RemoteUrl {
         Some(format!("{}://{}{port}", self.scheme(), self.host()?))
     }
 
+    /// Returns a text that is equal for addresses of the same repository: it has neither scheme nor user, and no `.git`. Two
+    /// artifacts with the same address are different, because each follows its own version.
+    pub fn identity(&self) -> String {
+        match &self.0.place {
+            Place::Artifact(address) => format!("oci:{}", address.owner),
+            Place::Local(path) => path.display().to_string(),
+            Place::Http(_) | Place::Ssh(_) | Place::Git(_) => {
+                let (host, port) = (self.host().unwrap_or_default(), self.port().map(|port| format!(":{port}")));
+                let path = self.repository_path().map(percent::decoded).unwrap_or_default();
+                format!("{host}{}/{path}", port.unwrap_or_default())
+            }
+        }
+    }
+
     /// Returns the path on the host, without leading and trailing slashes and without `.git`; `None` for a local
     /// repository.
     pub fn repository_path(&self) -> Option<&str> {
@@ -332,6 +346,21 @@ mod tests {
         for url in ["oci://user:hunter2@r.example.org/a", "user:hunter2@r.example.org/a", "oci://hunter2@x@r/a"] {
             assert!(!shown(url).contains("hunter2"), "{url}: {}", shown(url));
         }
+    }
+
+    #[test]
+    fn addresses_of_one_repository_have_one_identity() {
+        let identity = |text: &str| RemoteUrl::parse(text).unwrap().identity();
+        let same = [
+            "https://git.example.org/team/shop",
+            "git@git.example.org:team/shop.git",
+            "ssh://git.example.org/team/shop/",
+        ];
+        assert!(same.iter().all(|text| identity(text) == "git.example.org/team/shop"), "{:?}", same.map(identity));
+        assert_eq!(identity("https://git.example.org:8443/team/shop.git"), "git.example.org:8443/team/shop");
+        assert_eq!(identity("/srv/git/shop"), "/srv/git/shop");
+        let artifact = |owner: &str| RemoteUrl::of_artifact("oci://r.example.org/web", owner.to_owned()).identity();
+        assert_ne!(artifact("shop/staging/1"), artifact("shop/production/2"));
     }
 
     #[test]

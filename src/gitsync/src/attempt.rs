@@ -121,7 +121,7 @@ impl Attempt<'_> {
             }
             self.override_window(commit, freeze).await;
         }
-        let branch = registry::branch(&remote.url, &self.sync.spec.followed_reference());
+        let branch = registry::branch(&remote.url, &self.sync.spec.followed_reference(), found.full_name());
         self.publish(&branch, &desired);
         if !self.is_carried_out(&desired, &request)
             && let Some(on) = self.unmet(commit).await?
@@ -141,7 +141,9 @@ impl Attempt<'_> {
     fn publish(&mut self, branch: &str, desired: &DesiredState) {
         self.state.commit.plan_for(desired.generation);
         let keys = desired.objects.iter().map(|d| d.key.clone()).collect();
+        let changed = self.changed_syncs(desired, Timestamp::now());
         self.context.registry.update(self.owner, |row| {
+            row.changed_syncs = changed.update(std::mem::take(&mut row.changed_syncs));
             row.branch = Some(branch.to_owned());
             row.desired = Some(Arc::new(keys));
             row.planned = Some(desired.commit.to_string());

@@ -246,9 +246,9 @@ impl Attempt<'_> {
         let entries = self.inventory().unwrap_or_default();
         let own = self.owner.key();
         let (context, owner) = (self.context, self.owner);
-        let is_wanted = |key: &Key| context.is_wanted_elsewhere(owner, key);
+        let stays = |key: &Key| context.is_wanted_elsewhere(owner, key).then_some(Pruned::Wanted);
         self.acting()?
-            .prune(self.label, going, permission, is_wanted, |key, pruned| match pruned {
+            .prune(self.label, going, permission, stays, |key, pruned| match pruned {
                 Pruned::Terminating { requested, awaits: found } => {
                     if requested {
                         self.emit_pruned(&key, &entries, &WhyPruned::WithItsGitSync);

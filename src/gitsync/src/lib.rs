@@ -52,6 +52,7 @@ mod applied_commits;
 #[expect(clippy::disallowed_methods, reason = "an attempt has a time")]
 mod attempt;
 mod branch_reading;
+mod changed_syncs;
 mod chart_secrets;
 mod chart_values;
 mod charts;

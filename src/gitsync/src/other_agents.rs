@@ -21,7 +21,7 @@ use super::context::Context;
 use super::placement::label;
 use super::prune::deletes_objects;
 use super::reconcile::followed;
-use super::registry::{self, Registry, Row};
+use super::registry::{self, Registry, Row, Spec};
 use super::resolve::depends_on;
 use super::shared_plan::{given_up, key_of, wanted};
 use super::unread;
@@ -95,7 +95,7 @@ impl Context {
 
     fn see_source_of_other_agent(&self, owner: &Owner, sync: &GitSync) {
         let url = self.url_of_other_agent(owner, sync);
-        let branch = url.as_ref().map(|url| registry::branch(url, &sync.spec.followed_reference()));
+        let branch = branch(sync, url.as_ref());
         let repository = self.repositories.get(owner.resource().namespace(), &sync.spec.git_repository);
         let reads_by: Arc<[Key]> = unread::reads_by(owner, sync, repository.as_deref()).into();
         let change = |registry: &Registry| {
@@ -148,7 +148,7 @@ impl Context {
         let wants = if is_deleted { Wants::default() } else { Wants::of(&status, sync.metadata.generation) };
         Row {
             label: label(namespace, name),
-            branch: url.map(|url| registry::branch(url, &sync.spec.followed_reference())),
+            branch: branch(sync, url),
             desired: Some(Arc::new(wants.objects)),
             planned: wants.planned,
             wants_more: wants.more,
@@ -157,6 +157,7 @@ impl Context {
             suspended: is_deleted || sync.spec.suspended(Timestamp::now()).is_some(),
             // An agent without shards does not show what a GitSync wants.
             tried: is_deleted || status.shared.is_some(),
+            spec: Some(Spec::of(&sync.metadata)).filter(|spec| status.observed_generation == Some(spec.generation)),
             reads_by: unread::reads_by(owner, sync, repository.as_deref()).into(),
             takes_objects: deletes_objects(&sync.metadata),
             is_of_other_agent: true,
@@ -165,6 +166,12 @@ impl Context {
             ..Row::default()
         }
     }
+}
+
+/// Returns the followed branch of a GitSync of another agent.
+fn branch(sync: &GitSync, url: Option<&RemoteUrl>) -> Option<String> {
+    let found = sync.status.as_ref().and_then(|status| status.attempted_reference.as_deref());
+    Some(registry::branch(url?, &sync.spec.followed_reference(), found))
 }
 
 /// Returns the objects that a GitSync of another agent cannot apply, without those of other GitSyncs.

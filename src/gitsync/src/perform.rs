@@ -77,7 +77,7 @@ impl Attempt<'_> {
         let waits_for_others = awaits_peers || plan.awaits_readers() || awaited == Awaited::Tenants;
         self.state.unfinished.await_others(waits_for_others);
         let complete = self.state.unfinished.failed.is_empty() && plan.leaving.guard.is_none() && left.is_complete;
-        if complete && !awaits_peers {
+        if complete && !awaits_peers && !self.context.writer.is_suspended(self.owner) {
             self.complete(desired, &tally, began).await;
         } else {
             self.state.commit.keep_tally(desired.commit, tally);
@@ -236,7 +236,7 @@ impl Attempt<'_> {
     /// Deletes removed objects, if the plan allows it now.
     async fn let_leave(&mut self, acting: &Writer, plan: &Plan, request: &SyncRequest, tally: &mut Tally) -> Left {
         let may_prune = plan.may_prune(Applies {
-            failed: self.state.unfinished.failed.has_apply(),
+            failed: self.state.unfinished.failed.has_apply() || self.context.writer.is_suspended(self.owner),
             rebuilt: self.state.inventory.is_rebuilt(),
         });
         let commit = request.commit.to_string();
@@ -331,12 +331,13 @@ impl Attempt<'_> {
                 }
                 return;
             }
-            // The caller reads the existing object.
-            Change::Anothers => return,
+            // The caller reads the existing object. A suspended GitSync applies it once it is resumed.
+            Change::Anothers | Change::Suspended => return,
             Change::Created => tally.add(ObjectChange::Created, key),
             Change::Changed => tally.add(ObjectChange::Changed, key),
             Change::Unchanged => tally.unchanged += 1,
         }
+        self.note_applied_sync(desired, &put.answer);
         // Other GitSyncs are woken only if a Namespace or CustomResourceDefinition changed.
         let is_definition = matches!(&*key.kind, "Namespace" | "CustomResourceDefinition");
         tally.has_definitions |= is_definition && put.change != Change::Unchanged;
@@ -364,10 +365,13 @@ impl Attempt<'_> {
         let label = Arc::clone(self.label);
         let mut terminating = Vec::new();
         let (context, owner) = (self.context, self.owner);
-        let is_wanted = |key: &Key| context.is_wanted_elsewhere(owner, key);
+        let stays = |key: &Key| {
+            let is_suspended = context.writer.is_suspended(owner).then_some(Pruned::Kept(Kept::Suspended));
+            is_suspended.or_else(|| context.is_wanted_elsewhere(owner, key).then_some(Pruned::Wanted))
+        };
         let mut wanted = Vec::new();
         acting
-            .prune(&label, leaving, permission, is_wanted, |key, pruned| match pruned {
+            .prune(&label, leaving, permission, stays, |key, pruned| match pruned {
                 Pruned::Gone { deleted } => {
                     if deleted {
                         tally.add(ObjectChange::Pruned, &key);
@@ -390,7 +394,7 @@ impl Attempt<'_> {
                 }
                 Pruned::Kept(why) => {
                     // The user who set the annotation knows that the object is kept.
-                    let needs_release = !matches!(why, Kept::Annotation(_) | Kept::Paused);
+                    let needs_release = !matches!(why, Kept::Annotation(_) | Kept::Paused | Kept::Suspended);
                     held.add(&key, prune::kept(why, &key, self.owner, &commit), needs_release);
                 }
                 Pruned::Failed(error) => {

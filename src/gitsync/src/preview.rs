@@ -256,7 +256,7 @@ impl Preview {
             notes: notes.into_iter().collect(),
             objects: desired.objects,
             request,
-            branch: registry::branch(&remote.url, &attempt.sync.spec.followed_reference()),
+            branch: registry::branch(&remote.url, &attempt.sync.spec.followed_reference(), found.full_name()),
         })
     }
 

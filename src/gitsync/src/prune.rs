@@ -97,6 +97,10 @@ pub(super) fn kept(why: Kept, key: &Key, sync: &Owner, commit: &str) -> String {
         }
         Kept::Paused => format!("kubectl annotate {kind} {name}{namespace} {RECONCILE}-"),
         Kept::Unproven => format!("kubectl delete {kind} {name}{namespace}"),
+        Kept::Suspended => {
+            let (namespace, name) = (sync.resource().namespace(), sync.resource().name());
+            format!("mainstay resume {name} -n {namespace}")
+        }
         Kept::TakesObjects | Kept::Installed => allow_prune(sync, commit),
     };
     format!("{why}; to delete it: {release}")

@@ -20,7 +20,7 @@ use super::outcome::{Outcome, Refused};
 use super::prevented;
 use super::prune::deletes_objects;
 use super::reading::Reading;
-use super::registry;
+use super::registry::{self, Spec};
 use super::reported::Reported;
 use super::resolve::{Directory, ResolvedSync, confine};
 use super::running::Running;
@@ -96,7 +96,7 @@ impl Task {
             owner,
             state: SyncState::default(),
             sources: Sources::default(),
-            seen: SeenSync::default(),
+            seen: SeenSync::new(input),
             reported: Reported::new(turn),
             timers: Timers::new(Instant::now()),
         }
@@ -178,6 +178,11 @@ impl Task {
                 self.try_once(sync, repository.as_deref(), is_forced).await
             };
             let attempted = running.beside(Box::pin(attempt)).await;
+            // The rest of the commit is applied once the GitSync is resumed.
+            let attempted = match self.seen.suspension(sync, Timestamp::now()) {
+                Some(until) if attempted.is_ok() => Ok(Some(Outcome::Suspended { until })),
+                _ => attempted,
+            };
             self.after(sync, attempted, began);
             self.watch_contested().await;
             Box::pin(self.run_again(sync)).await;
@@ -197,7 +202,7 @@ impl Task {
         let by_account = acts_as.is_some() || self.context.is_elsewhere();
         self.context.registry.update(&self.owner, |row| row.by_account = by_account);
         let (mut status, now) = (sync.status.clone().unwrap_or_default(), Timestamp::now());
-        let suspended = sync.spec.suspended(now).is_some();
+        let suspended = self.seen.suspension(sync, now).is_some();
         let (drift, additions) = (sync.spec.drift, sync.spec.additions);
         let policy = Policy { drift, additions, suspended, confined, acts_as };
         for decision in &mut status.last_decisions {
@@ -261,7 +266,7 @@ impl Task {
         self.state.reading.begin();
         Box::pin(self.settle_place(sync)).await?;
         let sync = &as_known_in(sync, self.cluster_id(sync)).into_owned();
-        let suspended = sync.spec.suspended(Timestamp::now());
+        let suspended = self.seen.suspension(sync, Timestamp::now());
         let confined = self.context.is_confined(self.owner.resource().namespace());
         self.settle_policy(sync)?;
         let reads_by = self.publish(sync, repository);
@@ -325,8 +330,12 @@ impl Task {
         };
         let url = url.as_ref();
         self.context.pushes.set(&self.names.consumer, followed(sync, url));
-        let branch = url.map(|url| registry::branch(url, &sync.spec.followed_reference()));
+        let written = sync.status.as_ref().and_then(|status| status.attempted_reference.as_deref());
+        let found = self.state.branch.reference().or(written);
+        let branch = url.map(|url| registry::branch(url, &sync.spec.followed_reference(), found));
+        let spec = Spec::of(&sync.metadata);
         self.context.registry.update(&self.owner, |row| {
+            row.begin_attempt(spec);
             row.branch = branch.or(row.branch.take());
             row.reads_by = reads_by.clone().into();
             row.takes_objects = deletes_objects(&sync.metadata);

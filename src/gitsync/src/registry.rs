@@ -11,6 +11,9 @@
 //! the GitSyncs that wait for others. So the other one plans again when the claim ends: a later commit lacks the
 //! object, or the GitSync is deleted.
 //!
+//! A commit may create a GitSync, or change its spec, and move objects to it. Objects that left the commit are deleted only after
+//! each such GitSync has made an attempt with that spec.
+//!
 //! A GitSync is *confined* to its namespace unless that namespace is trusted (`rights`). A ServiceAccount gives a
 //! confined GitSync access to other namespaces, but it stays confined.
 //!
@@ -30,7 +33,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use tokio::sync::watch;
 
-pub use self::row::{CannotRead, Row};
+pub use self::row::{CannotRead, Row, Spec};
 use self::rows::{Indexed, Rows};
 use mainstay_git::RemoteUrl;
 use mainstay_object::{Key, Owner};
@@ -44,6 +47,7 @@ const READ_WITH: [(&str, &str); 2] = [("serverless.kyma-project.io", "GitReposit
 
 /// Why a GitSync is pending.
 const UNTRIED: &str = "has not been read yet";
+const UNAPPLIED: &str = "is in this commit and is not applied yet";
 const WANTS_MORE: &str = "wants more objects than its status lists";
 
 /// Whether a GitSync other than the managing one wants an object.
@@ -96,9 +100,21 @@ pub enum Claim {
     Free,
 }
 
-/// Returns the remote and reference of a GitSync as one string. GitSyncs with equal strings are planned together.
-pub(super) fn branch(url: &RemoteUrl, reference: &str) -> String {
-    format!("{url} {reference}")
+/// Returns the repository and reference of a GitSync as one string. GitSyncs with equal strings are planned together.
+/// `found` is the full name of the reference as it was looked up last.
+pub(super) fn branch(url: &RemoteUrl, reference: &str, found: Option<&str>) -> String {
+    let is_found = |found: &&str| {
+        let short = ["refs/heads/", "refs/tags/"].iter().find_map(|prefix| found.strip_prefix(prefix));
+        reference == "HEAD" || short == Some(reference)
+    };
+    let reference = match found.filter(is_found) {
+        Some(found) => found.to_owned(),
+        None if reference == "HEAD" || reference.starts_with("refs/") || reference.contains(':') => {
+            reference.to_owned()
+        }
+        None => format!("refs/heads/{reference}"),
+    };
+    format!("{} {reference}", url.identity())
 }
 
 /// The rows of all GitSyncs.
@@ -443,16 +459,30 @@ impl View<'_> {
                 None
             }
         };
-        let mut pending = self.all_peers().filter(|(_, row)| !row.suspended);
+        let peers = self.all_peers().filter(|(_, row)| !row.suspended);
+        let peers = peers.filter_map(|(owner, row)| Some((owner, why(row)?)));
+        let pending = peers.chain(self.changed_syncs_pending(branch, commit));
         // The first by name, so that equal rows give equal messages.
-        let mut first: Option<Pending> = None;
-        for (owner, why) in pending.by_ref().filter_map(|(owner, row)| Some((owner, why(row)?))) {
-            let name = owner.to_string();
-            if first.as_ref().is_none_or(|first| name < first.name) {
-                first = Some(Pending { name, why });
+        pending.min_by_key(|(owner, _)| *owner).map(|(owner, why)| Pending { name: owner.to_string(), why })
+    }
+
+    /// Returns the GitSyncs whose spec a commit of this view's GitSync or of a peer changes, and that have made no attempt with
+    /// that spec yet. They may want objects that leave the commit. A tenant among them is awaited until its first attempt only.
+    fn changed_syncs_pending<'v>(
+        &'v self,
+        branch: &'v str,
+        commit: &'v str,
+    ) -> impl Iterator<Item = (&'v Owner, &'static str)> {
+        let peers = self.all_peers().map(|(_, row)| row).filter(|row| !row.suspended && !row.is_of_other_agent);
+        let rows = peers.chain(self.own_row());
+        let rows = rows.filter(|row| row.branch.as_deref() == Some(branch) && row.planned.as_deref() == Some(commit));
+        rows.flat_map(|row| &row.changed_syncs).filter_map(|(owner, applied)| match applied {
+            None => Some((owner, UNAPPLIED)),
+            Some(applied) => {
+                let has_tried = self.rows.owners.get(owner).is_some_and(|row| row.has_tried(applied));
+                (!has_tried).then_some((owner, UNTRIED))
             }
-        }
-        first
+        })
     }
 }
 

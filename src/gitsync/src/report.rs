@@ -231,8 +231,8 @@ impl Task {
         if !waits || urgency != Urgency::Now {
             return now;
         }
-        let is_new_agent = self.reported.status.is_first() && self.seen.request().is_none();
-        let is_known = is_new_agent && old.applied_commit.is_some();
+        // Also if a sync is requested: an answer before the objects are seen would show healthy ones as unknown.
+        let is_known = self.reported.status.is_first() && old.applied_commit.is_some();
         let is_listing = is_known && self.context.writer.store().awaits_first_look(&self.owner);
         let grace = first_grace(is_known.then(|| old.applied_commit == new.applied_commit), is_listing);
         // The delay only becomes shorter once objects are seen.

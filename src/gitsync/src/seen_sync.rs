@@ -4,8 +4,10 @@
 
 use std::collections::BTreeMap;
 
+use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
+use super::context::Input;
 use super::outcome::Refused;
 use super::resolve::ResolvedSync;
 use mainstay_api::{GitRepository, GitRepositoryStatus, GitSync};
@@ -14,6 +16,8 @@ use mainstay_git::RemoteUrl;
 /// The GitSync at the last attempt; empty before the first one.
 #[derive(Default)]
 pub(super) struct SeenSync {
+    /// The GitSync as the watch shows it now; `None` for a preview.
+    newest: Option<Input>,
     seen: Option<Box<Seen>>,
     /// The GitSync as resolved then.
     resolved: Option<Result<ResolvedSync, Refused>>,
@@ -59,6 +63,17 @@ impl Seen {
 }
 
 impl SeenSync {
+    /// Returns the state of a new task.
+    pub(super) fn new(newest: &Input) -> Self {
+        Self { newest: Some(newest.clone()), ..Self::default() }
+    }
+
+    /// Returns the end of the suspension of a GitSync, also if it was suspended after it was read for this attempt.
+    pub(super) fn suspension(&self, sync: &GitSync, now: Timestamp) -> Option<Option<Timestamp>> {
+        let newest = self.newest.as_ref().and_then(|newest| newest.borrow().as_ref()?.spec.suspended(now));
+        newest.or_else(|| sync.spec.suspended(now))
+    }
+
     /// Whether a change causes an attempt.
     pub(super) fn differs_from(&self, now: &Seen) -> bool {
         self.seen.as_deref() != Some(now)

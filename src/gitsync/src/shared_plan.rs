@@ -36,7 +36,8 @@ pub(super) struct NotTaken {
     pub(super) planned: Option<String>,
 }
 
-/// Returns the plan of a row; `None` until a commit is planned. `conflicts` are desired objects of other GitSyncs.
+/// Returns the plan of a row; `None` until a commit is planned. `conflicts` are desired objects of other GitSyncs. While a GitSync
+/// of the commit is not applied, the commit is not shown: agents of other GitSyncs must see that GitSync first.
 pub(super) fn of(row: &Row, conflicts: &HashSet<&Key>, carried_out: Option<&str>) -> Option<SharedPlan> {
     let (commit, desired) = (row.planned.clone()?, row.desired.as_deref()?);
     let is_taken = |key: &Key| row.taken.as_deref().is_some_and(|taken| taken.contains(key));
@@ -48,6 +49,7 @@ pub(super) fn of(row: &Row, conflicts: &HashSet<&Key>, carried_out: Option<&str>
         bytes += object.len();
         bytes <= WANTED_BYTES
     });
+    let commit = if row.changed_syncs.values().any(Option::is_none) { String::new() } else { commit };
     Some(SharedPlan {
         carried_out: carried_out == Some(&*commit),
         wanted: listed.collect(),

@@ -6,7 +6,6 @@
 
 use std::time::Duration;
 
-use futures::future::join_all;
 use tokio::time::{Instant, timeout_at};
 use tokio_util::sync::CancellationToken;
 
@@ -82,20 +81,41 @@ impl Dropping {
         Self(tasks.into_iter().map(awaited).collect())
     }
 
-    /// Waits until the tasks have ended, or their time has. Waits forever without tasks to await.
-    pub(super) async fn ended(dropping: Option<&Self>) {
+    /// Waits until the tasks have ended, or their time has. Waits forever without tasks to await. Cancel-safe: tasks that have
+    /// ended are not looked at again.
+    pub(super) async fn ended(dropping: Option<&mut Self>) {
         let Some(Self(tasks)) = dropping else { return std::future::pending().await };
-        join_all(tasks.iter().map(Awaited::ended)).await;
+        while !tasks.is_empty() {
+            let now = Instant::now();
+            let due = tasks.iter().filter_map(|task| task.due(now)).min().unwrap_or(now);
+            let all_end = async {
+                while let Some(last) = tasks.last().map(|last| last.task.over.clone()) {
+                    last.cancelled().await;
+                    tasks.pop();
+                }
+            };
+            if timeout_at(due, all_end).await.is_err() {
+                tasks.retain(|task| !task.is_done(Instant::now()));
+            }
+        }
     }
 }
 
 impl Awaited {
-    /// Waits until the task has ended, or its time has.
-    async fn ended(&self) {
-        if timeout_at(self.last_step, self.task.over.cancelled()).await.is_err() {
-            self.task.cancel();
-            let _ = timeout_at(self.until, self.task.over.cancelled()).await;
+    /// Returns the next time at which something happens to the task.
+    fn due(&self, now: Instant) -> Option<Instant> {
+        [self.last_step, self.until].into_iter().find(|at| *at > now)
+    }
+
+    /// Ends the task without its last step if that is due. Returns whether the task is not awaited any more.
+    fn is_done(&self, now: Instant) -> bool {
+        if self.task.over.is_cancelled() {
+            return true;
         }
+        if self.last_step <= now {
+            self.task.cancel();
+        }
+        self.until <= now
     }
 }
 
@@ -121,7 +141,7 @@ mod tests {
             tokio::time::sleep(Duration::from_secs(1)).await;
             over.cancel();
         });
-        Dropping::ended(Some(&dropping(std::slice::from_ref(&task), None))).await;
+        Dropping::ended(Some(&mut dropping(std::slice::from_ref(&task), None))).await;
         assert_eq!((begun.elapsed().as_secs(), task.lost.is_cancelled()), (1, false));
     }
 
@@ -130,8 +150,8 @@ mod tests {
         let (task, begun) = (ending(false), Instant::now());
         let first = dropping(std::slice::from_ref(&task), None);
         tokio::time::sleep(LEASE / 3).await;
-        let second = dropping(std::slice::from_ref(&task), Some(first));
-        Dropping::ended(Some(&second)).await;
+        let mut second = dropping(std::slice::from_ref(&task), Some(first));
+        Dropping::ended(Some(&mut second)).await;
         assert_eq!((begun.elapsed().as_secs(), task.lost.is_cancelled()), (LEASE.as_secs(), true));
     }
 
@@ -140,13 +160,13 @@ mod tests {
         let (first, second, begun) = (ending(false), ending(false), Instant::now());
         let before = dropping(std::slice::from_ref(&first), None);
         tokio::time::sleep(LEASE / 3).await;
-        let both = dropping(&[first.clone(), second.clone()], Some(before));
+        let mut both = dropping(&[first.clone(), second.clone()], Some(before));
         let over = second.over.clone();
         tokio::spawn(async move {
             tokio::time::sleep_until(begun + LEASE - Duration::from_secs(3)).await;
             over.cancel();
         });
-        Dropping::ended(Some(&both)).await;
+        Dropping::ended(Some(&mut both)).await;
         assert_eq!((begun.elapsed().as_secs(), first.lost.is_cancelled()), (LEASE.as_secs(), true));
         assert!(!second.lost.is_cancelled(), "it ended within its time");
     }
@@ -154,7 +174,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_task_of_a_remote_cluster_ends_without_its_last_step_and_is_not_awaited() {
         let (task, begun) = (ending(true), Instant::now());
-        Dropping::ended(Some(&dropping(std::slice::from_ref(&task), None))).await;
+        Dropping::ended(Some(&mut dropping(std::slice::from_ref(&task), None))).await;
         assert_eq!((begun.elapsed().as_secs(), task.lost.is_cancelled()), (0, true));
     }
 
@@ -163,11 +183,11 @@ mod tests {
         let first = ending(false);
         let second = ending(false).after(Some(&first));
         let third = ending(false).after(Some(&second));
-        Dropping::ended(Some(&dropping(std::slice::from_ref(&third), None))).await;
+        Dropping::ended(Some(&mut dropping(std::slice::from_ref(&third), None))).await;
         assert!([&first, &second, &third].iter().all(|task| task.lost.is_cancelled()));
         let (begun, remote) = (Instant::now(), ending(true));
         let next = ending(false).after(Some(&remote));
-        Dropping::ended(Some(&dropping(&[next], None))).await;
+        Dropping::ended(Some(&mut dropping(&[next], None))).await;
         assert_eq!((begun.elapsed().as_secs(), remote.lost.is_cancelled()), (0, true), "it waits for a remote cluster");
         remote.over.cancel();
         assert!(!ending(false).after(Some(&remote)).is_remote);

@@ -252,7 +252,7 @@ impl<W: Work> Tasks<W> {
                     (shown, initial) = (Shown::default(), Initial::default());
                     continue;
                 }
-                () = Dropping::ended(self.dropping.as_ref()) => {
+                () = Dropping::ended(self.dropping.as_mut()) => {
                     self.drop_lost();
                     continue;
                 }

@@ -19,6 +19,7 @@ use http_body_util::{BodyExt, combinators::UnsyncBoxBody};
 use kube::client::Body;
 use parking_lot::Mutex;
 use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
 use tower::Service;
 
 use super::external::External;
@@ -301,13 +302,15 @@ impl Drop for Shuts {
 pub struct Gated {
     cluster: kube::Client,
     gate: Gate,
+    killed: CancellationToken,
 }
 
 impl Gated {
-    /// Returns a client that uses a gate. Needs a runtime.
-    pub fn client(cluster: kube::Client, gate: &Gate) -> kube::Client {
+    /// Returns a client that uses a gate. Once its agent is `killed`, it sends no request: tasks of an aborted agent end
+    /// between two of their steps, some time later. Needs a runtime.
+    pub fn client(cluster: kube::Client, gate: &Gate, killed: &CancellationToken) -> kube::Client {
         let namespace = cluster.default_namespace().to_owned();
-        kube::Client::new(Self { cluster, gate: gate.clone() }, namespace)
+        kube::Client::new(Self { cluster, gate: gate.clone(), killed: killed.clone() }, namespace)
     }
 
     /// Counts a request, and executes it or applies its fault.
@@ -375,6 +378,9 @@ impl Service<Request<Body>> for Gated {
         let writes = request.method() != Method::GET;
         let (cluster, gate) = (self.clone(), self.gate.clone());
         Box::pin(async move {
+            if cluster.killed.is_cancelled() {
+                return std::future::pending().await;
+            }
             let answered = gate.pass(writes);
             if answered.is_none() {
                 return std::future::pending().await;

@@ -55,4 +55,5 @@ pub use load::ServerLoad;
 pub use prune::Pruned;
 pub use put::{Applied, Change, Expect, Put, Step};
 pub use rerun::Rerun;
+pub(crate) use writer::AFTER_PAUSE;
 pub use writer::{Announcement, Writer};

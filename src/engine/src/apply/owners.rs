@@ -41,6 +41,16 @@ impl Writer {
         true
     }
 
+    /// Suspends an owner until its policy is set again: from now on, no object is applied for its commit, and none is reverted.
+    pub fn suspend(&self, owner: &Owner) {
+        self.store().suspend(owner);
+    }
+
+    /// Whether an owner is suspended.
+    pub fn is_suspended(&self, owner: &Owner) -> bool {
+        self.store().is_suspended(owner)
+    }
+
     /// Lists the unshown objects of these kinds.
     fn list(&self, kinds: impl IntoIterator<Item = KindId>) {
         for kind in kinds {

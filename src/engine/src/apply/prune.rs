@@ -50,17 +50,17 @@ pub enum Pruned {
 
 impl Writer {
     /// Prunes objects in reverse apply order; `done` receives each outcome. `label` is the owner's label value.
-    /// `is_wanted` is called right before each deletion, because another owner may have started to desire the object
-    /// after the plan was made.
+    /// `stays` is called right before each deletion, and returns the reason not to delete the object: another owner may have
+    /// started to desire it after the plan was made.
     pub async fn prune(
         &self,
         label: &str,
         leaving: Vec<(Key, Entry)>,
         permission: Permission,
-        is_wanted: impl Fn(&Key) -> bool,
+        stays: impl Fn(&Key) -> Option<Pruned>,
         mut done: impl FnMut(Key, Pruned),
     ) {
-        let is_wanted = &is_wanted;
+        let stays = &stays;
         let mut leaving = leaving.into_iter().peekable();
         while let Some(first) = leaving.next() {
             let order = prune_order(&first.0);
@@ -71,7 +71,7 @@ impl Writer {
             let deletions = stream::iter(together).map(|(key, entry)| async move {
                 // A revert in flight must not recreate the object after its deletion.
                 let _lock = self.lock_object(&key).await;
-                let pruned = self.prune_now(label, &key, &entry, permission, is_wanted).await;
+                let pruned = self.prune_now(label, &key, &entry, permission, stays).await;
                 (key, pruned.unwrap_or_else(Pruned::Failed))
             });
             let mut deletions = deletions.buffer_unordered(AT_ONCE);
@@ -87,14 +87,13 @@ impl Writer {
         key: &Key,
         entry: &Entry,
         permission: Permission,
-        is_wanted: &impl Fn(&Key) -> bool,
+        stays: &impl Fn(&Key) -> Option<Pruned>,
     ) -> Result<Pruned, Error> {
         // A kind that is not served any more has no objects.
         let Some(kind) = self.kind_of(key, entry).await? else { return Ok(Pruned::Gone { deleted: false }) };
         // Each check asks again, because another owner may have started to desire the object.
         let judge = |live: Live<'_>| match self.may_delete(key, live, label, entry, permission) {
-            Deletion::Allowed if is_wanted(key) => Err(Pruned::Wanted),
-            Deletion::Allowed => Ok(()),
+            Deletion::Allowed => stays(key).map_or(Ok(()), Err),
             Deletion::UnderWay(awaits) => Err(Pruned::Terminating { requested: false, awaits }),
             Deletion::NotOurs => Err(Pruned::Gone { deleted: false }),
             Deletion::Kept(why) => Err(Pruned::Kept(why)),

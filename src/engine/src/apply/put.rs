@@ -93,6 +93,8 @@ pub enum Change {
     Unchanged,
     /// The object is paused and stays unchanged.
     Paused,
+    /// The owner was suspended since its commit was planned, and the object stays unchanged.
+    Suspended,
     /// The object is being deleted. It is recreated once it is gone.
     Terminating,
     /// Another owner or client has an object of this name, or the owner is no longer known.
@@ -149,7 +151,7 @@ impl Writer {
             // Reverts go before applies of commits.
             self.yield_to_reverts().await;
             let desired = Arc::clone(&step.desired);
-            let applied = match self.put_or_deny(owner, step).await {
+            let applied = match self.put_or_deny(owner, step, true).await {
                 Ok(put) if desired.key.is("apiextensions.k8s.io", "CustomResourceDefinition") => {
                     self.await_established(owner, &desired, put).await
                 }
@@ -164,12 +166,12 @@ impl Writer {
 
     /// Applies an object for its owner and stores the response as its last apply.
     pub async fn put(&self, owner: &Owner, step: &Step) -> Result<Put, Error> {
-        self.put_or_deny(owner, step).await.map_err(|not_put| match not_put {
+        self.put_or_deny(owner, step, false).await.map_err(|not_put| match not_put {
             NotPut::Failed(error) | NotPut::Immutable(error, _) => error,
         })
     }
 
-    async fn put_or_deny(&self, owner: &Owner, step: &Step) -> Result<Put, NotPut> {
+    async fn put_or_deny(&self, owner: &Owner, step: &Step, is_of_commit: bool) -> Result<Put, NotPut> {
         let desired = &step.desired;
         let key = &desired.key;
         let _lock = self.lock_object(key).await;
@@ -177,6 +179,9 @@ impl Writer {
         let Some(acting) = self.acting_for(owner) else { return Ok(Put::without(Change::Anothers)) };
         let (version, seen, former) = {
             let mut store = self.store();
+            if is_of_commit && store.is_suspended(owner) {
+                return Ok(Put::without(Change::Suspended));
+            }
             let former = store.get(key).filter(|managed| managed.owner != *owner && !managed.phase.is_leaving());
             let former = former.map(|managed| managed.owner.clone());
             // The other owner recreates a missing object, unless this owner takes it, as it would take an existing one.

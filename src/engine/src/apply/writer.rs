@@ -35,7 +35,7 @@ const AUTOSCALERS_WITHIN: Duration = Duration::from_secs(10);
 /// API server scans all ConfigMaps of the namespace for each.
 const INVENTORIES_WITHIN: Duration = Duration::from_secs(30);
 /// Delay between the end of a pause and the next check of the object.
-const AFTER_PAUSE: Duration = Duration::from_millis(50);
+pub(crate) const AFTER_PAUSE: Duration = Duration::from_millis(50);
 
 /// A message about an action of the writer or of an owner's controller.
 pub struct Announcement<'a> {

@@ -2,11 +2,15 @@
 //! sets the label, because the object is paused or terminating, or because its drift is only reported.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use serde_json::Value;
+use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 
 use super::Drift;
+use crate::apply::AFTER_PAUSE;
+use crate::managed::PauseEnd;
 use crate::managed::object::Managed;
 use crate::managed::pending::Next;
 use crate::managed::store::Store;
@@ -26,17 +30,22 @@ impl Drift {
     ) {
         let selection = Selection::named(key.namespace.as_deref(), &key.name);
         let mut reflector = self.writer.cluster().states(&kind, selection);
+        let mut resumes = None;
         let is_paused = loop {
             let change = tokio::select! {
                 () = stop.cancelled() => return,
                 // The object left the store, or another watch shows it.
                 () = over.cancelled() => return,
+                // The end of a pause by the clock changes nothing in the object, so the watch does not show it.
+                () = at(resumes) => break false,
                 change = reflector.next() => change,
             };
             match change {
                 // The metadata shows whether the object may be reverted.
                 Change::Changed { live, .. } | Change::Unreadable { live, .. } => {
-                    let is_paused = break_glass_of(&live, self.writer.now()).is_some();
+                    let pause = break_glass_of(&live, self.writer.now());
+                    let is_paused = pause.is_some();
+                    resumes = pause.filter(|_| !is_terminating(&live)).and_then(|until| self.end_of(until));
                     let untouchable = is_paused || is_terminating(&live);
                     let seen_otherwise = self
                         .writer
@@ -78,6 +87,12 @@ impl Drift {
         self.look_now(&key);
     }
 
+    /// Returns when an object with a pause may be checked again; `None` if the pause has no end.
+    fn end_of(&self, until: PauseEnd) -> Option<Instant> {
+        let left = Duration::try_from(until.time()? - self.writer.now()).unwrap_or_default();
+        Instant::now().checked_add(left + AFTER_PAUSE)
+    }
+
     /// Whether the policy is only to report the absence of the object.
     fn is_reported_absent(&self, key: &Key) -> bool {
         self.writer.store().get(key).is_some_and(Managed::is_reported_absent)
@@ -96,5 +111,13 @@ impl Drift {
         if let Some(owner) = owner {
             self.writer.notify(&owner);
         }
+    }
+}
+
+/// Waits until a time; forever without one.
+async fn at(time: Option<Instant>) {
+    match time {
+        Some(time) => sleep_until(time).await,
+        None => std::future::pending().await,
     }
 }

@@ -19,6 +19,7 @@
 #[expect(clippy::disallowed_methods, reason = "each audit has its time")]
 mod audit;
 mod autoscalers;
+#[expect(clippy::disallowed_methods, reason = "the end of a pause is waited for")]
 mod by_name;
 mod fair;
 mod inventories;

@@ -23,6 +23,8 @@ pub enum Kept {
     Annotation(&'static str),
     /// The object is paused.
     Paused,
+    /// The GitSync of the object is suspended.
+    Suspended,
     /// It is unknown whether Mainstay created the object.
     Unproven,
     /// The object is a GitSync whose objects are deleted with it, and no user has approved that.
@@ -36,6 +38,7 @@ impl fmt::Display for Kept {
         f.write_str(match self {
             Self::Annotation(annotation) => annotation,
             Self::Paused => "mainstay.dev/reconcile: disabled",
+            Self::Suspended => "the GitSync is suspended",
             Self::Unproven => {
                 "it carries Mainstay's label, but nothing proves that Mainstay applied it (its managedFields were \
                  removed before its UID was recorded, or another client created it), so it is not deleted; remove its \

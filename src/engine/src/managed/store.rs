@@ -85,6 +85,18 @@ impl Store {
         is_changed
     }
 
+    /// Suspends an owner, until the next [`set_policy`](Self::set_policy).
+    pub(crate) fn suspend(&mut self, owner: &Owner) {
+        if let Some(account) = self.accounts.get_mut(owner) {
+            account.policy.suspended = true;
+        }
+    }
+
+    /// Whether an owner is suspended.
+    pub(crate) fn is_suspended(&self, owner: &Owner) -> bool {
+        self.accounts.get(owner).is_some_and(|account| account.policy.suspended)
+    }
+
     /// Returns the impersonated ServiceAccount of an owner. `Some(None)` stands for the agent's own permissions, `None`
     /// for an unknown owner.
     pub(crate) fn acts_as(&self, owner: &Owner) -> Option<Option<ServiceAccount>> {

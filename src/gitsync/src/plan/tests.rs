@@ -90,6 +90,8 @@ impl Chance {
             by_account: confined_to.is_some() && self.one_in(2),
             suspended: self.one_in(5),
             tried: !self.one_in(5),
+            spec: None,
+            changed_syncs: HashMap::new(),
             cannot_read,
             outranked: self.keys(),
             has_lost: self.one_in(2),

@@ -3,10 +3,12 @@
 //!
 //! Not here: the consequences for other GitSyncs (`registry`).
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-use mainstay_object::Key;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+
+use mainstay_object::{Key, Owner};
 
 /// The managed and desired objects of one GitSync.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -32,6 +34,10 @@ pub struct Row {
     /// Whether an attempt was made, with any outcome. After an attempt, the desired objects are known as far as
     /// possible.
     pub tried: bool,
+    /// The spec of the last attempt; `None` before the first one.
+    pub spec: Option<Spec>,
+    /// The GitSyncs in its commit whose spec the commit changes, each with the spec as applied; `None` until it is applied.
+    pub changed_syncs: HashMap<Owner, Option<Spec>>,
     /// The reason why its desired objects are unknown; `None` once they are known.
     pub cannot_read: Option<CannotRead>,
     /// Managed objects that this confined GitSync lost to an unconfined one, until the latter gives them up.
@@ -53,6 +59,22 @@ pub struct Row {
     pub takes_objects: bool,
 }
 
+/// A spec of a GitSync, as the API server counts them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Spec {
+    /// UID of the GitSync.
+    pub uid: String,
+    /// Number of the spec: `metadata.generation`.
+    pub generation: i64,
+}
+
+impl Spec {
+    /// Returns the spec of a GitSync with this metadata.
+    pub fn of(metadata: &ObjectMeta) -> Self {
+        Self { uid: metadata.uid.clone().unwrap_or_default(), generation: metadata.generation.unwrap_or_default() }
+    }
+}
+
 /// A GitSync that cannot plan a commit until a user corrects an error.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CannotRead {
@@ -63,6 +85,20 @@ pub struct CannotRead {
 }
 
 impl Row {
+    /// Records the spec of an attempt. After a change of the spec, the desired objects are unknown until the attempt has ended.
+    pub(crate) fn begin_attempt(&mut self, spec: Spec) {
+        if self.spec.as_ref().is_some_and(|before| *before != spec) {
+            (self.tried, self.planned) = (false, None);
+        }
+        self.spec = Some(spec);
+    }
+
+    /// Whether an attempt was made with a spec or a later one. A GitSync that was recreated since has another UID.
+    pub(super) fn has_tried(&self, applied: &Spec) -> bool {
+        let is_later = |own: &Spec| own.uid != applied.uid || own.generation >= applied.generation;
+        self.suspended || (self.tried && self.spec.as_ref().is_some_and(is_later))
+    }
+
     /// Whether other GitSyncs need not wait for a plan of the commit, because only a user can correct the error of this
     /// GitSync.
     pub(super) fn is_done_reading(&self, commit: &str) -> bool {

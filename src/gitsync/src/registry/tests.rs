@@ -29,6 +29,34 @@ fn claim(other: Row, branch: &str) -> Claim {
 }
 
 #[test]
+fn spellings_of_one_branch_are_one_branch() {
+    let at =
+        |url: &str, reference: &str, found: Option<&str>| branch(&RemoteUrl::parse(url).unwrap(), reference, found);
+    let (ssh, https) = ("git@git.example.org:team/shop.git", "https://git.example.org/team/shop");
+    let main = at(ssh, "main", None);
+    for (url, reference, found) in [
+        (https, "main", Some("refs/heads/main")),
+        (https, "refs/heads/main", Some("refs/heads/main")),
+        (ssh, "refs/heads/main", None),
+        (ssh, "HEAD", Some("refs/heads/main")),
+    ] {
+        assert_eq!(at(url, reference, found), main, "{url} {reference}");
+    }
+    for (reference, found) in [
+        ("main", Some("refs/tags/main")),
+        ("HEAD", Some("refs/heads/release")),
+        ("HEAD", None),
+        ("release", Some("refs/heads/main")),
+        ("semver:1.x", Some("refs/tags/1.2.0")),
+    ] {
+        assert_ne!(at(ssh, reference, found), main, "{reference}");
+    }
+    let chart =
+        |owner: &str| branch(&RemoteUrl::of_artifact("oci://r.example.org/web", owner.to_owned()), "HEAD", None);
+    assert_ne!(chart("shop/web-staging/1"), chart("shop/web-prod/2"), "each follows its own version");
+}
+
+#[test]
 fn an_object_of_another_git_sync_is_held_until_that_one_gives_it_up() {
     assert_eq!(claim(row(&["a"], &["a"], "c2"), "main"), Claim::Held("x/other".into()));
     assert_eq!(claim(row(&["a"], &["a"], "c1"), "main"), Claim::Undecided("x/other".into()));

@@ -18,12 +18,15 @@ use super::{NAMESPACE, World};
 /// A running agent.
 pub struct Agent {
     stop: CancellationToken,
+    /// Ends the requests of the agent.
+    killed: CancellationToken,
     task: JoinHandle<Result<(), agent::Error>>,
 }
 
 impl Agent {
     /// Kills the agent between two of its steps, like SIGKILL.
     pub async fn kill(self) {
+        self.killed.cancel();
         self.task.abort();
         // An error is ignored: the task was aborted or has failed before, and has ended in both cases.
         let _ = self.task.await;
@@ -36,6 +39,7 @@ impl Drop for World {
             return;
         }
         if let Some(agent) = self.agent.take() {
+            agent.killed.cancel();
             agent.task.abort();
             while !agent.task.is_finished() {
                 std::thread::sleep(Duration::from_millis(1));
@@ -55,9 +59,11 @@ impl World {
 
     /// Starts the agent.
     pub fn start_as(&mut self, identity: &str, elect: bool) {
+        let killed = CancellationToken::new();
         let client = || {
             let cluster = self.server.agent_client(NAMESPACE);
-            Gated::client(self.wire.as_ref().map_or_else(|| cluster.clone(), |wire| wire(cluster.clone())), &self.gate)
+            let cluster = self.wire.as_ref().map_or_else(|| cluster.clone(), |wire| wire(cluster.clone()));
+            Gated::client(cluster, &self.gate, &killed)
         };
         let cluster = Cluster::from_clients(client(), client());
         let mut source = mainstay_git::Settings::new(self.mirrors.path().join(identity));
@@ -96,7 +102,7 @@ impl World {
         };
         let stop = CancellationToken::new();
         let running = agent::run(settings, cluster, self.emitter.clone(), stop.clone());
-        self.agent = Some(Agent { stop, task: tokio::spawn(running) });
+        self.agent = Some(Agent { stop, killed, task: tokio::spawn(running) });
     }
 
     /// Creates the GitSync `demo`, starts the agent, and waits until it is ready at the newest commit.
