@@ -18,12 +18,14 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::sign::CertifiedKey;
 use serde_json::{Map, Value};
 
-use mainstay_object::{Secret, printable};
+use mainstay_object::{Secret, printable, yaml_excess};
 
 /// Maximum size in bytes. A kubeconfig with the CAs of a hundred clusters fits.
 const MAX_BYTES: usize = 256 << 10;
-/// Maximum number of brackets, because the cost of the YAML parser grows with the number of open brackets.
-const MAX_BRACKETS: usize = 10_000;
+/// Maximum number of values. The parser takes up to 1 KiB of memory for each, and time for each open bracket.
+const MAX_VALUES: usize = 10_000;
+/// The remedy of a kubeconfig that is too large or is not YAML.
+const MINIFY: &str = "paste the output of `kubectl config view --raw --minify`";
 /// Maximum number of characters of a name in a message.
 const SHOWN: usize = 80;
 
@@ -109,17 +111,13 @@ impl Kubeconfig {
         if content.len() > MAX_BYTES {
             return Err(format!("has more than {} KiB; remove all other clusters from it", MAX_BYTES >> 10));
         }
-        if content.iter().filter(|byte| matches!(byte, b'[' | b'{')).count() > MAX_BRACKETS {
-            return Err(format!("has more than {MAX_BRACKETS} brackets; remove all other clusters from it"));
+        if let Some(excess) = yaml_excess(content, MAX_VALUES) {
+            return Err(format!("{excess}; {MINIFY}"));
         }
         // Error messages of the parser quote the content, so only the line is shown.
         let place = |error: &serde_yaml::Error| error.location().map(|at| format!(" (line {})", at.line()));
-        let whole: Value = serde_yaml::from_slice(content).map_err(|error| {
-            format!(
-                "is not valid YAML{}; paste the output of `kubectl config view --raw --minify`",
-                place(&error).unwrap_or_default()
-            )
-        })?;
+        let whole: Value = serde_yaml::from_slice(content)
+            .map_err(|error| format!("is not valid YAML{}; {MINIFY}", place(&error).unwrap_or_default()))?;
         let whole =
             whole.as_object().ok_or("is not a kubeconfig: it must be a mapping with clusters, users and contexts")?;
         let current =
@@ -422,17 +420,51 @@ mod tests {
             let next = n + 1;
             format!("{text}a{next}: &a{next} [*a{n}, *a{n}, *a{n}, *a{n}]\n")
         });
-        let deep = ["[", "{", "- ", "? "].map(|opening| opening.repeat(MAX_BYTES / opening.len()));
-        let nested = "[".repeat(MAX_BRACKETS);
-        for text in deep.iter().chain([&bomb, &nested]) {
+        let many = ["[", "{", "- ", "? ", "a,", "- a:\n"].map(|opening| opening.repeat(MAX_BYTES / opening.len()));
+        let nested = "[".repeat(MAX_VALUES);
+        let many =
+            many.iter().map(|text| (text, "has more than 10000 values; paste the output of `kubectl config view"));
+        for (text, expected) in many.chain([
+            (&bomb, "has an alias (`*name`) in line 2; paste the output of `kubectl config view --raw --minify`"),
+            (&nested, "is not valid YAML"),
+        ]) {
             let begun = std::time::Instant::now();
             let refused = refusal(text);
-            assert!(
-                refused.starts_with("is not valid YAML") || refused.starts_with("has more than 10000 brackets"),
-                "{refused}"
-            );
+            assert!(refused.starts_with(expected), "{refused}\n{expected}");
             assert!(begun.elapsed() < std::time::Duration::from_secs(5), "{refused}");
         }
+    }
+
+    #[test]
+    fn a_kubeconfig_whose_aliases_repeat_a_long_value_is_refused() {
+        let repeated = |value: &str, times: usize| format!("a: &a {value}\nb:\n{}", "- *a\n".repeat(times));
+        let (list, text) = (format!("[{}]", "0,".repeat(5_000)), "x".repeat(200 << 10));
+        for text in [repeated(&list, 4_000), repeated(&text, 9_000)] {
+            assert!(text.len() <= MAX_BYTES);
+            assert!(refusal(&text).starts_with("has an alias (`*name`) in line 3; "));
+        }
+    }
+
+    #[test]
+    fn a_kubeconfig_of_a_hundred_clusters_is_read() {
+        let authority = "A".repeat(1_500);
+        let listed = |one: &dyn Fn(&str) -> String| {
+            (0..100).map(|at| one(&format!("arn:aws:eks:eu-west-1:123456789012:cluster/{at}"))).collect::<String>()
+        };
+        let clusters = listed(&|name| {
+            format!(
+                "- name: {name}\n  cluster:\n    certificate-authority-data: {authority}\n    server: \
+                 https://api.example.org:6443\n"
+            )
+        });
+        let contexts = listed(&|name| format!("- name: {name}\n  context:\n    cluster: {name}\n    user: {name}\n"));
+        let users = listed(&|name| format!("- name: {name}\n  user:\n    token: a&b-*b\n"));
+        let text = format!(
+            "apiVersion: v1\nkind: Config\ncurrent-context: it\nclusters:\n- name: it\n  cluster: \
+             {{{SERVER}}}\n{clusters}contexts:\n- name: it\n  context: {{cluster: it, user: \
+             it}}\n{contexts}users:\n- name: it\n  user: {{{TOKEN}}}\n{users}"
+        );
+        assert_eq!(Kubeconfig::parse(text.as_bytes(), PlainHttp::Refused).map(|read| read.token.is_some()), Ok(true));
     }
 
     #[test]

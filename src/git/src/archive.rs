@@ -2,13 +2,14 @@
 //!
 //! Invariant: an archive takes bounded memory, whatever its headers claim. Only one file is in memory at a time.
 //! Invariant: a path stays within the artifact. Links and devices are refused.
-//! Not here: how the files are stored (`artifact`).
+//! Not here: how the files are stored (`artifact`). Packed charts in a chart are checked by `manifest`, which uses
+//! [`entry_role`], too.
 
 use std::collections::BTreeSet;
 use std::io::{self, BufRead, BufReader, Read};
 
 use flate2::bufread::MultiGzDecoder;
-use tar::{Archive, EntryType, PaxExtensions};
+use tar::{Archive, Entry, EntryType, PaxExtensions};
 
 use super::error::Fault;
 
@@ -37,6 +38,36 @@ pub enum Root {
     Top,
     /// The files of the only directory, as in a packed chart. Files beside the directory are refused.
     Directory,
+}
+
+/// The role of an entry in an archive whose entries are read as they are (`raw`). Otherwise the library reads each header
+/// into memory, whatever its size is.
+#[derive(Debug, PartialEq, Eq)]
+pub enum EntryRole {
+    /// A header of a later entry, and the path that the header gives to that entry.
+    Header(Option<Vec<u8>>),
+    /// A file, a directory, a link or a device.
+    Member,
+}
+
+/// Returns the role of an entry. The content of a header is read.
+///
+/// # Errors
+/// If a header is too large, is invalid, or changes the content of the later entry.
+pub fn entry_role<R: Read>(entry: &mut Entry<'_, R>) -> Result<EntryRole, Fault> {
+    let size = entry.header().entry_size().map_err(unreadable)?;
+    Ok(match entry.header().entry_type() {
+        EntryType::GNULongName => {
+            let name = content(entry, size, PATH_BYTES, "a path in the archive in bytes")?;
+            EntryRole::Header(Some(name.split(|byte| *byte == 0).next().unwrap_or_default().to_vec()))
+        }
+        EntryType::XHeader => {
+            let header = content(entry, size, HEADER_BYTES, "a header of the archive in bytes")?;
+            EntryRole::Header(extended_path(&header)?)
+        }
+        EntryType::XGlobalHeader | EntryType::GNULongLink => EntryRole::Header(None),
+        _ => EntryRole::Member,
+    })
 }
 
 /// A file of an archive.
@@ -88,17 +119,12 @@ fn read<R: Read>(
     let mut long = None;
     for entry in archive.entries().map_err(unreadable)?.raw(true) {
         let mut entry = entry.map_err(unreadable)?;
+        if let EntryRole::Header(path) = entry_role(&mut entry)? {
+            long = path.or(long);
+            continue;
+        }
         let size = entry.header().entry_size().map_err(unreadable)?;
         match entry.header().entry_type() {
-            EntryType::GNULongName => {
-                let name = content(&mut entry, size, PATH_BYTES, "a path in the archive in bytes")?;
-                long = Some(name.split(|byte| *byte == 0).next().unwrap_or_default().to_vec());
-            }
-            EntryType::XHeader => {
-                let header = content(&mut entry, size, HEADER_BYTES, "a header of the archive in bytes")?;
-                long = extended_path(&header)?.or(long);
-            }
-            EntryType::XGlobalHeader | EntryType::GNULongLink => {}
             EntryType::Directory => long = None,
             EntryType::Regular | EntryType::Continuous => {
                 let path = long.take().unwrap_or_else(|| entry.path_bytes().into_owned());
@@ -129,6 +155,10 @@ fn extended_path(header: &[u8]) -> Result<Option<Vec<u8>>, Fault> {
         match extension.key_bytes() {
             b"path" => path = Some(extension.value_bytes().to_vec()),
             b"size" => return Err(broken("a file has its size in an extended header".to_owned())),
+            // Such a header gives the file a different path and content.
+            key if key.starts_with(b"GNU.sparse.") => {
+                return Err(broken("it has a sparse file; pack it without `--sparse`".to_owned()));
+            }
             _ => {}
         }
     }
@@ -319,5 +349,7 @@ mod tests {
         let mut claim = long.as_bytes().to_vec();
         claim.extend(vec![b'x'; 1 << 20]);
         assert!(paths(&claim).unwrap_err().contains("a path in the archive in bytes is larger"));
+        let sparse = packed(&[("a", EntryType::XHeader, b"22 GNU.sparse.major=1\n"), ("b", EntryType::Regular, b"")]);
+        assert!(paths(&sparse).unwrap_err().contains("it has a sparse file"));
     }
 }

@@ -124,7 +124,7 @@ mod watch;
 pub use access_fault::AccessFault;
 pub use address::RemoteUrl;
 pub use ancestry::Ancestry;
-pub use archive::Root;
+pub use archive::{EntryRole, Root, entry_role};
 pub use artifact::{ARTIFACT_BYTES, Downloading, Packed};
 pub use auth::{Access, Credentials, access, fields, needs_identity, proxy_fields, repository_problems, supported};
 pub use cloud::{

@@ -15,8 +15,10 @@ use crate::login::{Login, Service, SharedKey};
 use crate::provider_type::ProviderType;
 use crate::status_name::StatusName;
 use mainstay_api::ProviderSpec;
-use mainstay_object::Secret;
+use mainstay_object::{Secret, yaml_excess};
 
+/// Maximum number of values in the YAML of `headers`. Names and values each count.
+const MOST_HEADERS: usize = 1000;
 /// Maximum length of a value of the Secret, in bytes.
 const LONGEST: usize = 8 << 10;
 const TIMEOUT: Duration = Duration::from_secs(15);
@@ -213,6 +215,10 @@ fn refused(spec: &ProviderSpec, problems: &mut Vec<String>) {
 
 /// Reads a map of headers, or of attributes.
 fn headers_of(kind: ProviderType, text: &str, problems: &mut Vec<String>) -> Vec<(String, Secret<String>)> {
+    if let Some(excess) = yaml_excess(text.as_bytes(), MOST_HEADERS) {
+        problems.push(format!("headers of the Secret: the map {excess}; write each value out"));
+        return Vec::new();
+    }
     let Ok(map) = serde_yaml::from_str::<BTreeMap<String, String>>(text) else {
         problems.push("headers of the Secret: must be a YAML map of strings".to_owned());
         return Vec::new();
@@ -437,6 +443,11 @@ mod tests {
                 "spec.timeout: must be between",
             ),
             (json!({"type": "generic", "address": "https://h"}), vec![("headers", "Host: canary")], "headers of the"),
+            (
+                json!({"type": "generic", "address": "https://h"}),
+                vec![("headers", "A: &a canary\nB: *a\n")],
+                "headers of the Secret: the map has an alias (`*name`) in line 2; write each value out",
+            ),
             (
                 json!({"type": "generic", "address": "https://h"}),
                 vec![("headers", "[canary]")],

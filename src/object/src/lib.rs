@@ -20,6 +20,7 @@
 //! - [`failure`]: the class of a failure, and the backoff of retries
 //! - [`cron`](mod@cron): cron expressions in a time zone
 //! - [`window`]: windows of time that recur
+//! - [`yaml_excess`]: why a YAML text is refused before libyaml parses it
 //! - [`unserved`]: the remedy for a kind that the cluster does not serve
 //!
 //! Not here: data from the API server (plural names, scope, schemas), which is in `cluster`.
@@ -54,6 +55,7 @@ mod selector;
 pub mod syntax;
 pub mod unserved;
 pub mod window;
+mod yaml_excess;
 
 pub use counted::counted;
 pub use desired::{Flaw, Object, Step, path_text, strip_status};
@@ -75,3 +77,4 @@ pub use redact::{
 pub use retyped::Retyped;
 pub use secret::Secret;
 pub use selector::Selector;
+pub use yaml_excess::yaml_excess;

@@ -21,9 +21,12 @@ use super::wanted::{Chart, Image};
 use mainstay_function::registry::{Client, Digest, Fault};
 use mainstay_git::{DOCUMENT_BYTES, DocumentSigners, Source};
 use mainstay_object::failure::{Class, chain};
+use mainstay_object::yaml_excess;
 
 /// The line between the two parts of the text.
 const BETWEEN: &str = "\n...\n";
+/// Maximum number of values in the second part. Helm lists one file.
+const VALUES: usize = 1_000;
 const MISSING: &str = "it has no provenance file (.prov); sign it with `helm package --sign`, and publish both files";
 
 /// The second part of the text.
@@ -91,6 +94,9 @@ async fn judge(
 /// Returns the digest of a file in a signed text. An error is the end of a sentence.
 fn listed(text: &str, file: &str) -> Result<Digest, String> {
     let (_, list) = text.split_once(BETWEEN).ok_or("has no list of files")?;
+    if let Some(excess) = yaml_excess(list.as_bytes(), VALUES) {
+        return Err(format!("has a list of files that {excess}; sign the archive again with `helm package --sign`"));
+    }
     let listed: Listed = serde_yaml::from_str(list).map_err(|_| "has no list of files")?;
     let digest =
         listed.files.get(file).ok_or_else(|| format!("is that of a different chart: it does not list {file}"))?;
@@ -111,5 +117,19 @@ mod tests {
         for text in ["", "files: {}\n", "a\n...\nfiles: [", "a\n...\n- x\n"] {
             assert_eq!(listed(text, "shop-1.0.0.tgz"), Err("has no list of files".to_owned()), "{text}");
         }
+    }
+
+    #[test]
+    fn a_list_of_files_that_takes_much_memory_is_refused() {
+        let aliases = (0..900).map(|at| format!("  b{at}: *a\n"));
+        let bomb = format!("a\n...\nfiles:\n  a: &a {}\n", "x".repeat(100 << 10)) + &aliases.collect::<String>();
+        assert_eq!(
+            listed(&bomb, "a").unwrap_err(),
+            "has a list of files that has an alias (`*name`) in line 3; sign the archive again with `helm package --sign`"
+        );
+        let many = format!("a\n...\nfiles: [{}]", "a,".repeat(VALUES));
+        assert!(
+            listed(&many, "a").unwrap_err().starts_with("has a list of files that has more than 1000 values; sign")
+        );
     }
 }

@@ -134,13 +134,16 @@ impl Kustomize {
             None => Some(Err(problem(NO_TOOL, NO_TOOL_HINT))),
             Some(tool) => {
                 let inputs = format!("kustomization {file} {key}");
-                let patches;
-                (closure, patches) = patches_of(snapshot, closure, &added, &file).await?;
-                origins = origins.patched_by(patches.clone());
                 if let Some(documents) = self.kept(snapshot, &inputs).await? {
+                    let (closure, patches) = patches_of(snapshot, closure, &added, &file).await?;
+                    let origins = origins.patched_by(patches);
                     return Ok(Rendered { closure, key, documents: Some(Ok(documents)), origins });
                 }
                 let turn = self.turns.next(namespace).await;
+                // A build that waits for its turn keeps no patches, because they take memory.
+                let patches;
+                (closure, patches) = patches_of(snapshot, closure, &added, &file).await?;
+                origins = origins.patched_by(patches.clone());
                 let root = copy(snapshot, &closure.files, &added, &self.scratch, |_, _| {}).await?;
                 let built = match &root {
                     Err(not_copied) => Err(vec![not_copied.problem(&shown)]),

@@ -1,13 +1,19 @@
 //! Checks the schemas of values for external references. Helm would fetch them.
 //!
 //! Invariant: an unreadable schema is refused, because Helm may be able to read it.
-//! Invariant: the total unpacked size of all packed charts, including nested ones, is limited.
+//! Invariant: the values of a schema are not kept, because they can take 100 times the memory of their text.
+//! Invariant: the total unpacked size of all packed charts, including nested ones, is limited. Only the paths of the
+//! current file and one schema or packed chart of each level are in memory.
 
 use std::cell::Cell;
+use std::fmt;
 use std::io::{self, Read};
 
 use flate2::read::MultiGzDecoder;
-use serde_json::Value;
+use serde::de::{Deserialize, DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
+use tar::{EntryType, Header};
+
+use mainstay_git::{EntryRole, entry_role};
 
 /// Maximum size of a checked file in a packed chart, in bytes.
 const FILE_BYTES: u64 = 4 << 20;
@@ -15,6 +21,8 @@ const FILE_BYTES: u64 = 4 << 20;
 const UNPACKED_BYTES: u64 = 64 << 20;
 /// Maximum nesting depth of packed charts.
 const DEPTH: usize = 5;
+/// Maximum number of paths of a file: one in a header of GNU, one in a header of PAX, and its own.
+const PATHS: usize = 3;
 /// Keywords of JSON Schema that refer to another schema.
 const REFERENCES: [&str; 3] = ["$ref", "$dynamicRef", "$recursiveRef"];
 /// Addresses of meta-schemas that are built into Helm.
@@ -25,24 +33,122 @@ type Refused = Option<(&'static str, &'static str)>;
 
 /// Returns the problem of a schema that has external references or is unreadable.
 pub(super) fn refused(content: &[u8]) -> Refused {
-    let Ok(schema) = serde_json::from_slice::<Value>(content) else {
+    let Ok(Schema { leads_elsewhere }) = serde_json::from_slice(content) else {
         return Some(("the schema is not JSON, or is nested too deeply", "correct it"));
     };
-    leads_elsewhere(&schema).then_some((
+    leads_elsewhere.then_some((
         "the schema refers to another schema, which is not fetched",
         "begin every $ref with `#`, and define its target in the same schema",
     ))
 }
 
-fn leads_elsewhere(value: &Value) -> bool {
-    match value {
-        Value::Object(map) => map.iter().any(|(key, value)| match value.as_str() {
-            Some(text) if REFERENCES.contains(&key.as_str()) => !text.starts_with('#'),
-            Some(text) if key == "$schema" => !KNOWN.iter().any(|known| text.starts_with(known)),
-            _ => leads_elsewhere(value),
-        }),
-        Value::Array(items) => items.iter().any(leads_elsewhere),
-        _ => false,
+/// The part of a schema that is looked for.
+struct Schema {
+    /// Whether a reference of the schema leads to another schema. Of two members with one name, both count.
+    leads_elsewhere: bool,
+}
+
+impl<'de> Deserialize<'de> for Schema {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        Under(Keyword::Other).deserialize(deserializer).map(|leads_elsewhere| Self { leads_elsewhere })
+    }
+}
+
+/// The name of a member.
+#[derive(Clone, Copy)]
+enum Keyword {
+    /// A member of [`REFERENCES`].
+    Reference,
+    /// `$schema`.
+    Schema,
+    Other,
+}
+
+impl<'de> Deserialize<'de> for Keyword {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_str(Name)
+    }
+}
+
+/// Reads the name of a member.
+struct Name;
+
+impl Visitor<'_> for Name {
+    type Value = Keyword;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a name")
+    }
+
+    fn visit_str<E>(self, name: &str) -> Result<Keyword, E> {
+        Ok(match name {
+            "$schema" => Keyword::Schema,
+            name if REFERENCES.contains(&name) => Keyword::Reference,
+            _ => Keyword::Other,
+        })
+    }
+}
+
+/// Returns whether the value of a member with this name leads to another schema.
+struct Under(Keyword);
+
+impl<'de> DeserializeSeed<'de> for Under {
+    type Value = bool;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<bool, D::Error> {
+        deserializer.deserialize_any(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Under {
+    type Value = bool;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("JSON")
+    }
+
+    fn visit_unit<E>(self) -> Result<bool, E> {
+        Ok(false)
+    }
+
+    fn visit_bool<E>(self, _: bool) -> Result<bool, E> {
+        Ok(false)
+    }
+
+    fn visit_i64<E>(self, _: i64) -> Result<bool, E> {
+        Ok(false)
+    }
+
+    fn visit_u64<E>(self, _: u64) -> Result<bool, E> {
+        Ok(false)
+    }
+
+    fn visit_f64<E>(self, _: f64) -> Result<bool, E> {
+        Ok(false)
+    }
+
+    fn visit_str<E>(self, text: &str) -> Result<bool, E> {
+        Ok(match self.0 {
+            Keyword::Reference => !text.starts_with('#'),
+            Keyword::Schema => !KNOWN.iter().any(|known| text.starts_with(known)),
+            Keyword::Other => false,
+        })
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<bool, A::Error> {
+        let mut found = false;
+        while let Some(leads_elsewhere) = items.next_element_seed(Self(Keyword::Other))? {
+            found |= leads_elsewhere;
+        }
+        Ok(found)
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut members: A) -> Result<bool, A::Error> {
+        let mut found = false;
+        while let Some(keyword) = members.next_key()? {
+            found |= members.next_value_seed(Self(keyword))?;
+        }
+        Ok(found)
     }
 }
 
@@ -82,37 +188,75 @@ impl<'n> Archives<'n> {
     fn look_through(&self, unpacked: &mut impl Read, depth: usize) -> Refused {
         let mut archive = tar::Archive::new(unpacked);
         let Ok(entries) = archive.entries() else { return Some(UNREADABLE) };
-        for entry in entries {
+        let mut paths = Vec::new();
+        for entry in entries.raw(true) {
             let Ok(mut entry) = entry else { return Some(UNREADABLE) };
-            // Helm resolves `..` and may treat `\\` as `/`, so any part of the path may become the file name.
-            let path = entry.path_bytes().into_owned();
-            let has = |is_it: &dyn Fn(&[u8]) -> bool| path.split(|byte| matches!(byte, b'/' | b'\\')).any(is_it);
-            let is_schema = has(&|part| part == self.name.as_bytes());
-            let is_packed = has(&|part| part.ends_with(b".tgz")) && has(&|part| part == b"charts");
-            if !is_schema && !is_packed {
-                continue;
+            match entry_role(&mut entry) {
+                Ok(EntryRole::Header(path)) => paths.extend(path),
+                Ok(EntryRole::Member) => {
+                    paths.push(entry.path_bytes().into_owned());
+                    if !has_clear_content(entry.header(), &paths) {
+                        return Some(UNREADABLE);
+                    }
+                    if let Some(found) = self.member(&mut entry, &paths, depth) {
+                        return Some(found);
+                    }
+                    paths.clear();
+                }
+                Err(_) => return Some(UNREADABLE),
             }
-            let mut file = Vec::new();
-            if entry.by_ref().take(FILE_BYTES + 1).read_to_end(&mut file).is_err() {
+            if paths.len() >= PATHS {
                 return Some(UNREADABLE);
-            }
-            if file.len() as u64 > FILE_BYTES {
-                return Some(("a schema or a chart in the packed chart is larger than 4 MiB", "unpack the chart"));
-            }
-            if is_schema && let Some((_, hint)) = refused(&file) {
-                return Some((
-                    "a schema in the packed chart is not JSON, or refers to another schema, which is not fetched",
-                    hint,
-                ));
-            }
-            if is_packed && depth >= DEPTH {
-                return Some(("packed charts are nested too deeply", "unpack them"));
-            }
-            if is_packed && let Some(found) = self.within(&file, depth + 1) {
-                return Some(found);
             }
         }
         None
+    }
+
+    /// Returns the problem of a file with these paths. Readers differ in the path that takes precedence.
+    fn member(&self, entry: &mut impl Read, paths: &[Vec<u8>], depth: usize) -> Refused {
+        // Helm resolves `..` and may treat `\\` as `/`, so any part of the path may become the file name.
+        let is_between = |byte: &u8| matches!(byte, b'/' | b'\\');
+        let within = |path: &Vec<u8>, is_it: &dyn Fn(&[u8]) -> bool| path.split(is_between).any(is_it);
+        let is_schema = paths.iter().any(|path| within(path, &|part| part == self.name.as_bytes()));
+        let is_packed = paths
+            .iter()
+            .any(|path| within(path, &|part| part.ends_with(b".tgz")) && within(path, &|part| part == b"charts"));
+        if !is_schema && !is_packed {
+            return None;
+        }
+        let mut file = Vec::new();
+        if entry.take(FILE_BYTES + 1).read_to_end(&mut file).is_err() {
+            return Some(UNREADABLE);
+        }
+        if file.len() as u64 > FILE_BYTES {
+            return Some(("a schema or a chart in the packed chart is larger than 4 MiB", "unpack the chart"));
+        }
+        if is_schema && let Some((_, hint)) = refused(&file) {
+            return Some((
+                "a schema in the packed chart is not JSON, or refers to another schema, which is not fetched",
+                hint,
+            ));
+        }
+        if is_packed && depth >= DEPTH {
+            return Some(("packed charts are nested too deeply", "unpack them"));
+        }
+        if is_packed { self.within(&file, depth + 1) } else { None }
+    }
+}
+
+/// Returns whether all readers find the same content. Go's reader takes a sparse file apart. It ignores the size of an
+/// entry that is not a file, so that the next entry begins in its content. A path with `/` at its end can be a directory.
+fn has_clear_content(header: &Header, paths: &[Vec<u8>]) -> bool {
+    let is_empty = header.entry_size().is_ok_and(|size| size == 0);
+    match header.entry_type() {
+        EntryType::GNUSparse => false,
+        EntryType::Link
+        | EntryType::Symlink
+        | EntryType::Char
+        | EntryType::Block
+        | EntryType::Directory
+        | EntryType::Fifo => is_empty,
+        _ => is_empty || !paths.iter().any(|path| path.ends_with(b"/")),
     }
 }
 
@@ -163,6 +307,20 @@ mod tests {
             assert!(refused(bad.as_bytes()).is_some(), "{bad}");
         }
         assert!(refused(&[REMOTE.as_bytes(), b"\xff"].concat()).is_some());
+    }
+
+    #[test]
+    fn each_reference_counts_if_several_have_one_name() {
+        for references in [r##""$ref": "file:///x", "$ref": "#/a""##, r##""$ref": "#/a", "$ref": "file:///x""##] {
+            assert!(refused(format!("{{{references}}}").as_bytes()).is_some(), "{references}");
+        }
+    }
+
+    #[test]
+    fn a_schema_of_many_values_is_checked() {
+        let schema = |end: &str| format!(r#"{{"enum": [{}{{}}], "properties": {end}}}"#, r#"{"":0},"#.repeat(1 << 20));
+        assert_eq!(refused(schema("{}").as_bytes()), None);
+        assert!(refused(schema(REMOTE).as_bytes()).is_some());
     }
 
     fn packed(files: &[(&str, &[u8])], more: u64) -> Vec<u8> {
@@ -222,6 +380,58 @@ mod tests {
         let mut archive = GzEncoder::new(Vec::new(), Compression::fast());
         archive.write_all(&[header.as_bytes().as_slice(), &[0; 1024]].concat()).unwrap();
         assert_eq!(said(&archive.finish().unwrap()), UNREADABLE.0);
+    }
+
+    /// Returns an entry of an archive.
+    fn entry(kind: EntryType, path: &str, content: &[u8]) -> Vec<u8> {
+        let mut header = Header::new_gnu();
+        header.as_mut_bytes()[..path.len()].copy_from_slice(path.as_bytes());
+        header.set_entry_type(kind);
+        header.set_size(content.len() as u64);
+        header.set_cksum();
+        let padding = vec![0; content.len().next_multiple_of(512) - content.len()];
+        [header.as_bytes().as_slice(), content, &padding].concat()
+    }
+
+    fn said_of(entries: &[Vec<u8>]) -> &'static str {
+        let mut archive = GzEncoder::new(Vec::new(), Compression::fast());
+        archive.write_all(&entries.concat()).unwrap();
+        archive.write_all(&[0; 1024]).unwrap();
+        said(&archive.finish().unwrap())
+    }
+
+    #[test]
+    fn headers_of_packed_charts_are_bounded_and_each_path_in_them_counts() {
+        let file = |path: &str| entry(EntryType::Regular, path, REMOTE.as_bytes());
+        let elsewhere = "a schema in the packed chart is not JSON, or refers to another schema, which is not fetched";
+        let headers = [
+            (EntryType::GNULongName, "db/values.schema.json\0", "db/x\0"),
+            (EntryType::XHeader, "30 path=db/values.schema.json\n", "13 path=db/x\n"),
+        ];
+        for (kind, schema, other) in headers {
+            let header = |content: &[u8]| entry(kind, "", content);
+            assert_eq!(said_of(&[header(schema.as_bytes()), file("db/y")]), elsewhere);
+            assert_eq!(said_of(&[header(other.as_bytes()), file("db/values.schema.json")]), elsewhere);
+            assert_eq!(said_of(&[header(other.as_bytes()), file("db/y")]), "");
+            assert_eq!(said_of(&[header(&vec![b'x'; 8 << 20]), file("db/y")]), UNREADABLE.0, "{kind:?}");
+            let many = vec![header(other.as_bytes()); 1_000];
+            assert_eq!(said_of(&[many.concat(), file("db/y")]), UNREADABLE.0, "{kind:?}");
+        }
+    }
+
+    #[test]
+    fn entries_whose_content_can_hide_a_schema_are_refused() {
+        let hidden = entry(EntryType::Regular, "db/values.schema.json", REMOTE.as_bytes());
+        for (kind, path) in [
+            (EntryType::Directory, "db/x"),
+            (EntryType::Symlink, "db/x"),
+            (EntryType::Link, "db/x"),
+            (EntryType::Regular, "db/x/"),
+        ] {
+            assert_eq!(said_of(&[entry(kind, path, &hidden)]), UNREADABLE.0, "{kind:?} {path}");
+            assert_eq!(said_of(&[entry(kind, path, b"")]), "", "{kind:?} {path}");
+        }
+        assert_eq!(said_of(&[entry(EntryType::GNUSparse, "db/x", b"")]), UNREADABLE.0);
     }
 
     #[test]
