@@ -11,6 +11,7 @@ use jiff::Timestamp;
 
 use super::attempt::Attempt;
 use super::conditions;
+use super::context::Context;
 use super::inventory::Awaited;
 use super::outcome::{Outcome, Refused};
 use super::plan::{self, Applies, DesiredState, Expect, Live, Plan, Step, Why};
@@ -26,11 +27,17 @@ use mainstay_engine::managed::inventory::{Inventory, uid_text};
 use mainstay_engine::managed::{Appliers, Desired};
 use mainstay_engine::notification::{Message, WhyPruned, waits_for};
 use mainstay_git::Commit;
-use mainstay_object::Key;
 use mainstay_object::failure::Class;
+use mainstay_object::{Key, Owner};
 
 /// Maximum number of objects of a stage that are applied as new before the first responses show whether they exist.
 const PROBED: usize = 16;
+
+/// Returns the reason not to delete an object that left the commit.
+fn stays(context: &Context, owner: &Owner, key: &Key) -> Option<Pruned> {
+    let is_suspended = context.writer.is_suspended(owner).then_some(Pruned::Kept(Kept::Suspended));
+    is_suspended.or_else(|| context.is_wanted_elsewhere(owner, key).then_some(Pruned::Wanted))
+}
 
 impl Attempt<'_> {
     /// Performs the plan: writes the inventory, applies objects, then deletes or hands over removed objects.
@@ -365,10 +372,7 @@ impl Attempt<'_> {
         let label = Arc::clone(self.label);
         let mut terminating = Vec::new();
         let (context, owner) = (self.context, self.owner);
-        let stays = |key: &Key| {
-            let is_suspended = context.writer.is_suspended(owner).then_some(Pruned::Kept(Kept::Suspended));
-            is_suspended.or_else(|| context.is_wanted_elsewhere(owner, key).then_some(Pruned::Wanted))
-        };
+        let stays = |key: &Key| stays(context, owner, key);
         let mut wanted = Vec::new();
         acting
             .prune(&label, leaving, permission, stays, |key, pruned| match pruned {

@@ -18,7 +18,6 @@ use super::resolve::depends_on;
 use super::status_turn::StatusTurn;
 use super::whereabouts::Place;
 use mainstay_api::GitSync;
-use mainstay_engine::apply::Writer;
 use mainstay_engine::prevention::Wanted;
 use mainstay_git::{PushReceiver, SharedHostKeys};
 use mainstay_object::Owner;
@@ -61,12 +60,11 @@ pub async fn run(
         last = Some(Arc::clone(&sync));
         context.dependencies.read(&task.owner, &sync, depends_on(&sync));
         signals.take_changes_of_others(&mut task);
-        let suspension = suspend_at_once(input.clone(), task.context.writer.clone(), task.owner.clone());
         tokio::select! {
             biased;
             () = stop.cancelled() => return,
             () = lost.cancelled() => return Box::pin(leave_to_other_agent(&context, &mut task, &sync)).await,
-            () = suspension => {}
+            () = suspend_at_once(&input, &task) => {}
             end = task.reconcile_or_fail(&sync) => if end == Next::Over { break },
         }
         signals.move_to_cluster_of(&task);
@@ -88,14 +86,17 @@ pub async fn run(
 
 /// Suspends a GitSync while an attempt runs, as soon as a user suspends it. The attempt continues, and writes no more objects.
 /// Never ends.
-async fn suspend_at_once(mut input: Input, writer: Writer, owner: Owner) {
-    while input.changed().await.is_ok() {
-        let newest = input.borrow_and_update().clone();
-        if newest.is_some_and(|sync| sync.spec.suspended(Timestamp::now()).is_some()) {
-            writer.suspend(&owner);
+fn suspend_at_once(input: &Input, task: &Task) -> impl Future<Output = ()> + use<> {
+    let (mut input, writer, owner) = (input.clone(), task.context.writer.clone(), task.owner.clone());
+    async move {
+        while input.changed().await.is_ok() {
+            let newest = input.borrow_and_update().clone();
+            if newest.is_some_and(|sync| sync.spec.suspended(Timestamp::now()).is_some()) {
+                writer.suspend(&owner);
+            }
         }
+        std::future::pending::<()>().await;
     }
-    std::future::pending::<()>().await;
 }
 
 /// Releases the objects of a GitSync that was deleted while no watch showed it.

@@ -44,22 +44,10 @@ impl Drift {
                 // The metadata shows whether the object may be reverted.
                 Change::Changed { live, .. } | Change::Unreadable { live, .. } => {
                     let pause = break_glass_of(&live, self.writer.now());
-                    let is_paused = pause.is_some();
                     resumes = pause.filter(|_| !is_terminating(&live)).and_then(|until| self.end_of(until));
-                    let untouchable = is_paused || is_terminating(&live);
-                    let seen_otherwise = self
-                        .writer
-                        .store()
-                        .get(&key)
-                        .is_none_or(|m| m.phase.is_leaving() || (m.desired.mark.is_on(&live) && m.is_applied()));
-                    if untouchable && !seen_otherwise {
-                        self.judge_followed(&key, &live);
-                        continue;
+                    if !self.stays_followed(&key, &live, pause.is_some()) {
+                        break pause.is_some();
                     }
-                    if self.writer.store().get(&key).is_some_and(|managed| managed.is_reported_as(&live)) {
-                        continue;
-                    }
-                    break is_paused;
                 }
                 Change::Gone { last: Some(_), .. } => break false,
                 Change::Complete { .. } => {
@@ -85,6 +73,22 @@ impl Drift {
             self.writer.carry_out(&key, Next::Resumed);
         }
         self.look_now(&key);
+    }
+
+    /// Whether an object is still watched by name: it may not be reverted, or its drift is only reported. The first one is
+    /// checked.
+    fn stays_followed(&self, key: &Key, live: &Value, is_paused: bool) -> bool {
+        let untouchable = is_paused || is_terminating(live);
+        let seen_otherwise = self
+            .writer
+            .store()
+            .get(key)
+            .is_none_or(|m| m.phase.is_leaving() || (m.desired.mark.is_on(live) && m.is_applied()));
+        if untouchable && !seen_otherwise {
+            self.judge_followed(key, live);
+            return true;
+        }
+        self.writer.store().get(key).is_some_and(|managed| managed.is_reported_as(live))
     }
 
     /// Returns when an object with a pause may be checked again; `None` if the pause has no end.

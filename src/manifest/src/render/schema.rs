@@ -44,7 +44,7 @@ pub(super) fn refused(content: &[u8]) -> Refused {
 
 /// The part of a schema that is looked for.
 struct Schema {
-    /// Whether a reference of the schema leads to another schema. Of two members with one name, both count.
+    /// Whether a reference of the schema leads to another schema. Both of two members with one name count.
     leads_elsewhere: bool,
 }
 
