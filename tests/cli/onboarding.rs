@@ -169,6 +169,8 @@ async fn uninstalling_keeps_applied_objects_and_leaves_no_finalizers() {
             drop(agent);
             None
         };
+        // The agents of an installation with shards create such Leases.
+        shell.run(&format!("kubectl get lease mainstay -n {HOME} -o yaml | sed 's/name: mainstay$/name: mainstay-shard-1/' | kubectl create -f -")).await;
         let what = format!("deployment web -n {SHOP}");
         let uid = shell.object(&what).await["metadata"]["uid"].clone();
 

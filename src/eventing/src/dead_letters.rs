@@ -4,8 +4,8 @@
 //! full.
 
 use std::collections::BTreeMap;
-use std::fs::{self, OpenOptions};
-use std::io::{self, Write as _};
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Read as _, Seek as _, SeekFrom, Write as _};
 use std::path::{Path, PathBuf};
 
 use base64::prelude::{BASE64_STANDARD, Engine as _};
@@ -22,6 +22,8 @@ const LONGEST: u64 = 4 << 20;
 const OLDER: &str = "older.jsonl";
 const NEWER: &str = "jsonl";
 const AGAIN: &str = "again.jsonl";
+/// Suffix of a file that is being written and replaces the one in redelivery.
+const NEW: &str = "again.new";
 
 /// An event whose delivery was given up.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -75,9 +77,11 @@ impl DeadLetters {
         if fs::metadata(&newer).is_ok_and(|found| found.len() >= LONGEST) {
             fs::rename(&newer, older)?;
         }
-        let mut line = serde_json::to_vec(letter)?;
+        let mut file = OpenOptions::new().create(true).read(true).append(true).open(newer)?;
+        // An earlier write may have ended within its line, for lack of space or with the process.
+        let mut line = if ends_line(&mut file)? { Vec::new() } else { vec![b'\n'] };
+        serde_json::to_writer(&mut line, letter)?;
         line.push(b'\n');
-        let mut file = OpenOptions::new().create(true).append(true).open(newer)?;
         file.write_all(&line)?;
         file.sync_data()
     }
@@ -95,7 +99,12 @@ impl DeadLetters {
             serde_json::to_writer(&mut all, letter)?;
             all.push(b'\n');
         }
-        fs::write(&again, all)?;
+        // Until the new file is complete, the old one may have the only copy of a letter.
+        let new = self.path(to, NEW);
+        let mut file = File::create(&new)?;
+        file.write_all(&all)?;
+        file.sync_all()?;
+        fs::rename(&new, &again)?;
         for ending in [OLDER, NEWER] {
             remove(&self.path(to, ending))?;
         }
@@ -110,7 +119,7 @@ impl DeadLetters {
     /// Removes all dead letters of a deleted subscriber.
     pub(super) fn remove(&self, to: &SubscriberId) -> io::Result<()> {
         let _writing = self.writing.lock();
-        [OLDER, NEWER, AGAIN].into_iter().try_for_each(|ending| remove(&self.path(to, ending)))
+        [OLDER, NEWER, AGAIN, NEW].into_iter().try_for_each(|ending| remove(&self.path(to, ending)))
     }
 
     fn path(&self, to: &SubscriberId, ending: &str) -> PathBuf {
@@ -129,7 +138,10 @@ pub fn dead_letters(data: &Path) -> io::Result<Vec<DeadLetter>> {
         entries => entries?,
     };
     for entry in entries {
-        all.extend(read(&entry?.path())?);
+        let path = entry?.path();
+        if path.extension().is_none_or(|extension| extension != "new") {
+            all.extend(read(&path)?);
+        }
     }
     all.sort_by_key(|letter| letter.time);
     Ok(all)
@@ -137,6 +149,17 @@ pub fn dead_letters(data: &Path) -> io::Result<Vec<DeadLetter>> {
 
 fn place(data: &Path) -> PathBuf {
     data.join("dead-letters")
+}
+
+/// Whether a file is empty, or ends with the end of a line.
+fn ends_line(file: &mut File) -> io::Result<bool> {
+    if file.metadata()?.len() == 0 {
+        return Ok(true);
+    }
+    let mut last = [0];
+    file.seek(SeekFrom::End(-1))?;
+    file.read_exact(&mut last)?;
+    Ok(last == [b'\n'])
 }
 
 /// Reads a file. An incomplete line is skipped: the process ended while it was writing the line, and the event will be
@@ -179,6 +202,25 @@ mod tests {
         assert_eq!(letters.take(&to).unwrap(), all, "until that is done");
         letters.done(&to).unwrap();
         assert_eq!((letters.take(&to).unwrap(), all[0].clone().event().unwrap().data), (vec![], "data".into()));
+    }
+
+    #[test]
+    fn an_incomplete_line_takes_no_other_letter_with_it() {
+        let (room, to) = (tempfile::tempdir().unwrap(), SubscriberId::new(SubscriberKind::Trigger, "a", "b"));
+        let letters = DeadLetters::new(room.path()).unwrap();
+        let all: Vec<_> = (0..3).map(|number| letter(&to, number, "data")).collect();
+        letters.append(&to, &all[0]).unwrap();
+        let mut file = OpenOptions::new().append(true).open(letters.path(&to, NEWER)).unwrap();
+        file.write_all(&serde_json::to_vec(&all[1]).unwrap()[..20]).unwrap();
+        letters.append(&to, &all[2]).unwrap();
+        let complete = [all[0].clone(), all[2].clone()];
+        assert_eq!(letters.take(&to).unwrap(), complete);
+        // The process ended while it was writing the next file.
+        fs::write(letters.path(&to, NEW), "{").unwrap();
+        assert_eq!(
+            (dead_letters(room.path()).unwrap(), letters.take(&to).unwrap()),
+            (complete.to_vec(), complete.to_vec())
+        );
     }
 
     #[test]

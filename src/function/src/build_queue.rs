@@ -192,7 +192,7 @@ impl BuildQueue {
 
     /// Whether held-up builds are the only reason that Functions wait.
     fn is_blocked(&self) -> bool {
-        !self.waiting.is_empty() && self.lengths().building < self.limit && !self.has_room()
+        !self.waiting.is_empty() && self.building() < self.limit && !self.has_room()
     }
 
     /// Records that a Job has ended or was deleted.
@@ -226,10 +226,24 @@ impl BuildQueue {
         }
     }
 
-    /// Whether one more build may start in the cluster.
+    /// Whether one more build may start in the cluster. A build whose pod the cluster refuses takes no room.
     fn has_room(&self) -> bool {
-        let QueueLengths { building, held_up, .. } = self.lengths();
+        let has_pod = |state: BuildState| matches!(state, BuildState::HeldUp(Hold::Scheduled | Hold::Unschedulable));
+        let held_up = self.unfinished.values().filter(|(state, _)| has_pod(*state)).count();
+        let building = self.building();
         building < self.limit && building + held_up < self.limit.saturating_mul(MAX_UNFINISHED)
+    }
+
+    /// Returns the number of running and admitted builds. A namespace counts for its share at most: users of a namespace
+    /// can create Jobs that look like builds and never end.
+    fn building(&self) -> usize {
+        let most = if self.limit < SHARED { self.limit } else { self.limit.div_ceil(2) };
+        let mut building: HashMap<&str, usize> = HashMap::new();
+        let running = self.unfinished.iter().filter(|(_, (state, _))| *state == BuildState::Running);
+        for namespace in self.admitted.values().chain(running.map(|((namespace, _), _)| namespace)) {
+            *building.entry(namespace).or_default() += 1;
+        }
+        building.into_values().map(|count| count.min(most)).sum()
     }
 
     fn admit(&mut self, function: &Owner) {
@@ -281,7 +295,7 @@ impl BuildQueue {
     fn first(&self) -> Option<Owner> {
         let most = self.limit.saturating_mul(MAX_PER_NAMESPACE);
         let rounds = self.rounds();
-        let free = self.limit.saturating_sub(self.lengths().building);
+        let free = self.limit.saturating_sub(self.building());
         let has_share = |at: usize| self.limit < SHARED || self.running(&self.waiting[at].namespace) < free;
         let may = rounds.iter().enumerate().filter(|(at, (round, _))| *round <= most && has_share(*at));
         let first = may.min_by_key(|(at, round)| (**round, *at))?.0;

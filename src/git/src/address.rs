@@ -155,12 +155,16 @@ impl RemoteUrl {
         Some(format!("{}://{}{port}", self.scheme(), self.host()?))
     }
 
-    /// Returns a text that is equal for addresses of the same repository: it has neither scheme nor user, and no `.git`. Two
-    /// artifacts with the same address are different, because each follows its own version.
+    /// Returns a text that is equal for addresses of the same repository: it has neither scheme nor `.git`, and the user of SSH
+    /// only if that is not `git`. Two artifacts with the same address are different, because each follows its own version.
     pub fn identity(&self) -> String {
         match &self.0.place {
             Place::Artifact(address) => format!("oci:{}", address.owner),
             Place::Local(path) => path.display().to_string(),
+            // The path may be relative to the home directory of the user.
+            Place::Ssh(address) if address.user != "git" || address.path.starts_with('~') => {
+                format!("{}@{}:{}/{}", address.user, address.host, address.port, address.path)
+            }
             Place::Http(_) | Place::Ssh(_) | Place::Git(_) => {
                 let (host, port) = (self.host().unwrap_or_default(), self.port().map(|port| format!(":{port}")));
                 let path = self.repository_path().map(percent::decoded).unwrap_or_default();
@@ -359,6 +363,12 @@ mod tests {
         assert!(same.iter().all(|text| identity(text) == "git.example.org/team/shop"), "{:?}", same.map(identity));
         assert_eq!(identity("https://git.example.org:8443/team/shop.git"), "git.example.org:8443/team/shop");
         assert_eq!(identity("/srv/git/shop"), "/srv/git/shop");
+        for (one, other) in [
+            ("a@git.example.org:shop", "b@git.example.org:shop"),
+            ("a@git.example.org:shop", "a@git.example.org:/shop"),
+        ] {
+            assert_ne!(identity(one), identity(other), "each user has a home directory");
+        }
         let artifact = |owner: &str| RemoteUrl::of_artifact("oci://r.example.org/web", owner.to_owned()).identity();
         assert_ne!(artifact("shop/staging/1"), artifact("shop/production/2"));
     }

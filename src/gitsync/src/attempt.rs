@@ -180,6 +180,9 @@ impl Attempt<'_> {
         if plan.outranks {
             self.context.registry.notify_outranked();
         }
+        if plan.leaves_syncs {
+            self.context.registry.notify();
+        }
         let outcome = self.perform(resolved, &request, (desired, &facts), &mut plan).await?;
         self.state.applied.set_carried_out(outcome.has_no_failures().then_some(desired.commit));
         let is_clean = outcome.is_clean() && self.state.unfinished.waits_for_nothing();

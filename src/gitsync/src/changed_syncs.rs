@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use super::attempt::Attempt;
 use super::plan::{DesiredState, is_unchanged};
-use super::registry::Spec;
+use super::registry::{ChangedSync, Spec};
 use mainstay_api::GitSync;
 use mainstay_engine::managed::Desired;
 use mainstay_object::{Key, Owner};
@@ -25,13 +25,17 @@ pub(super) struct ChangedSyncs {
 }
 
 impl ChangedSyncs {
-    /// Returns the GitSyncs that must make an attempt with a new spec, after those of an earlier plan. One that was applied and
-    /// has not made its attempt stays.
-    pub(super) fn update(self, before: HashMap<Owner, Option<Spec>>) -> HashMap<Owner, Option<Spec>> {
-        let is_left = |(owner, applied): &(Owner, Option<Spec>)| applied.is_some() && self.unchanged.contains(owner);
-        let left = before.into_iter().filter(is_left);
-        let changed = self.changed.iter().map(|owner| (owner.clone(), None));
-        left.chain(changed).collect()
+    /// Returns the GitSyncs that must make an attempt with a new spec, after those of an earlier plan.
+    pub(super) fn update(self, before: HashMap<Owner, ChangedSync>) -> HashMap<Owner, ChangedSync> {
+        let is_applied = |(owner, state): &(Owner, ChangedSync)| {
+            matches!(state, ChangedSync::Applied(_)) && self.unchanged.contains(owner)
+        };
+        let state = |owner: &Owner| match before.get(owner) {
+            Some(ChangedSync::Left) => ChangedSync::Left,
+            _ => ChangedSync::Unapplied,
+        };
+        let changed: Vec<_> = self.changed.iter().map(|owner| (owner.clone(), state(owner))).collect();
+        before.into_iter().filter(is_applied).chain(changed).collect()
     }
 }
 
@@ -61,9 +65,20 @@ impl Attempt<'_> {
         let metadata = &answer["metadata"];
         let (Some(uid), Some(generation)) = (metadata["uid"].as_str(), metadata["generation"].as_i64()) else { return };
         let spec = Spec { uid: uid.to_owned(), generation };
+        self.set_changed_sync(&owner, ChangedSync::Applied(spec));
+    }
+
+    /// Records that a GitSync is paused, and keeps its former spec.
+    pub(super) fn note_paused_sync(&self, key: &Key) {
+        if let Some(owner) = sync_of(key) {
+            self.set_changed_sync(&owner, ChangedSync::Left);
+        }
+    }
+
+    fn set_changed_sync(&self, owner: &Owner, state: ChangedSync) {
         self.context.registry.update(self.owner, |row| {
-            if let Some(applied) = row.changed_syncs.get_mut(&owner) {
-                *applied = Some(spec);
+            if let Some(known) = row.changed_syncs.get_mut(owner) {
+                *known = state;
             }
         });
     }
@@ -87,20 +102,22 @@ mod tests {
     #[test]
     fn a_changed_git_sync_is_awaited_and_an_applied_one_stays_awaited_until_the_commit_lacks_it() {
         let owner = |name: &str| Owner::git_sync("shop", name);
-        let applied = Some(Spec { uid: "u".to_owned(), generation: 2 });
+        let applied = ChangedSync::Applied(Spec { uid: "u".to_owned(), generation: 2 });
         let before = HashMap::from([
             (owner("again"), applied.clone()),
             (owner("applied"), applied.clone()),
             (owner("gone"), applied.clone()),
-            (owner("refused"), None),
+            (owner("paused"), ChangedSync::Left),
+            (owner("refused"), ChangedSync::Unapplied),
         ]);
-        let changed = HashSet::from([owner("again"), owner("new"), owner("refused")]);
+        let changed = HashSet::from([owner("again"), owner("new"), owner("paused"), owner("refused")]);
         let after = ChangedSyncs { changed, unchanged: HashSet::from([owner("applied")]) }.update(before);
         let expected = HashMap::from([
-            (owner("again"), None),
+            (owner("again"), ChangedSync::Unapplied),
             (owner("applied"), applied),
-            (owner("new"), None),
-            (owner("refused"), None),
+            (owner("new"), ChangedSync::Unapplied),
+            (owner("paused"), ChangedSync::Left),
+            (owner("refused"), ChangedSync::Unapplied),
         ]);
         assert_eq!(after, expected);
     }

@@ -317,6 +317,7 @@ impl Attempt<'_> {
         };
         match put.change {
             Change::Paused => {
+                self.note_paused_sync(key);
                 self.state.unfinished.failed.remove(key);
                 self.state.unfinished.pause(key.clone());
                 return;

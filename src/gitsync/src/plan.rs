@@ -193,6 +193,8 @@ pub struct Plan {
     pub refused: Vec<Refused>,
     /// The removed objects.
     pub leaving: Leaving,
+    /// Whether a GitSync that other GitSyncs await is paused, or belongs to another owner. They must then plan again.
+    pub leaves_syncs: bool,
     /// Whether the plan takes an object from a confined GitSync, or keeps one that such a GitSync does not know to be lost.
     /// The confined GitSync must then plan again.
     pub outranks: bool,
@@ -237,6 +239,7 @@ pub fn plan(registry: &mut View<'_>, facts: &Facts<'_>) -> Plan {
     let Facts { commit, branch, desired, observed, .. } = *facts;
     let mut plan = Plan::default();
     plan_applies(registry, facts, &mut plan);
+    plan.leaves_syncs = registry.leave_syncs(&left_alone(&plan));
     let desired = desired.iter().map(|d| &d.key).collect::<HashSet<_>>();
     // Without removed objects, the plan does not wait for other GitSyncs.
     let leaves = observed.inventory.0.keys().any(|key| !desired.contains(key));
@@ -255,6 +258,13 @@ pub fn plan(registry: &mut View<'_>, facts: &Facts<'_>) -> Plan {
     // After a restart, a confined GitSync may not know yet that it has lost one of these objects.
     plan.outranks |= registry.keep_outranked(plan.unchanged.iter().map(|desired| &desired.key));
     plan
+}
+
+/// Returns the objects that keep their state until a user or another owner acts.
+fn left_alone(plan: &Plan) -> HashSet<&Key> {
+    let is_left = |why: &Why| matches!(why, Why::Claimed(_) | Why::Contested(..) | Why::Controlled);
+    let refused = plan.refused.iter().filter(|refused| is_left(&refused.why)).map(|refused| &refused.key);
+    refused.chain(plan.paused.iter().map(|(desired, _)| &desired.key)).collect()
 }
 
 /// Plans objects of a commit that were planned as new but exist, by their observed state.

@@ -224,6 +224,7 @@ impl Task {
             paused: status.paused,
             has_unlisted,
         };
+        self.seen.set_writer(&self.context.writer);
         if self.context.writer.set_policy(&self.owner, policy, history) {
             // Objects that failed with the previous permissions may succeed with these.
             self.state.unfinished.failed.retry_all(Instant::now());
@@ -264,6 +265,8 @@ impl Task {
         is_forced: bool,
     ) -> Result<Option<Outcome>, Refused> {
         self.state.reading.begin();
+        // Other GitSyncs wait for an attempt with this spec, also for one that fails at once.
+        self.context.registry.update(&self.owner, |row| row.begin_attempt(Spec::of(&sync.metadata)));
         Box::pin(self.settle_place(sync)).await?;
         let sync = &as_known_in(sync, self.cluster_id(sync)).into_owned();
         let suspended = self.seen.suspension(sync, Timestamp::now());

@@ -33,7 +33,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use tokio::sync::watch;
 
-pub use self::row::{CannotRead, Row, Spec};
+pub use self::row::{CannotRead, ChangedSync, Row, Spec};
 use self::rows::{Indexed, Rows};
 use mainstay_git::RemoteUrl;
 use mainstay_object::{Key, Owner};
@@ -149,7 +149,11 @@ impl Registry {
             let row = view.own();
             let before = row.clone();
             change(row);
-            *row != before
+            let is_changed = *row != before;
+            if row.tried && (!before.tried || row.spec != before.spec) {
+                view.rows.forget_tried(own);
+            }
+            is_changed
         });
         if changed {
             self.notify();
@@ -466,6 +470,22 @@ impl View<'_> {
         pending.min_by_key(|(owner, _)| *owner).map(|(owner, why)| Pending { name: owner.to_string(), why })
     }
 
+    /// Records objects that the plan of this view's GitSync does not apply, because they are paused or belong to another owner.
+    /// Returns whether a GitSync that others await is among them.
+    pub(super) fn leave_syncs(&mut self, keys: &HashSet<&Key>) -> bool {
+        let changed = &mut self.own().changed_syncs;
+        if changed.is_empty() {
+            return false;
+        }
+        let mut is_new = false;
+        for (owner, state) in changed.iter_mut().filter(|(_, state)| **state == ChangedSync::Unapplied) {
+            if keys.contains(&owner.key()) {
+                (*state, is_new) = (ChangedSync::Left, true);
+            }
+        }
+        is_new
+    }
+
     /// Returns the GitSyncs whose spec a commit of this view's GitSync or of a peer changes, and that have made no attempt with
     /// that spec yet. They may want objects that leave the commit. A tenant among them is awaited until its first attempt only.
     fn changed_syncs_pending<'v>(
@@ -476,12 +496,13 @@ impl View<'_> {
         let peers = self.all_peers().map(|(_, row)| row).filter(|row| !row.suspended && !row.is_of_other_agent);
         let rows = peers.chain(self.own_row());
         let rows = rows.filter(|row| row.branch.as_deref() == Some(branch) && row.planned.as_deref() == Some(commit));
-        rows.flat_map(|row| &row.changed_syncs).filter_map(|(owner, applied)| match applied {
-            None => Some((owner, UNAPPLIED)),
-            Some(applied) => {
-                let has_tried = self.rows.owners.get(owner).is_some_and(|row| row.has_tried(applied));
+        rows.flat_map(|row| &row.changed_syncs).filter_map(|(owner, changed)| match changed {
+            ChangedSync::Unapplied => Some((owner, UNAPPLIED)),
+            ChangedSync::Applied(spec) => {
+                let has_tried = self.rows.owners.get(owner).is_some_and(|row| row.has_tried(spec));
                 (!has_tried).then_some((owner, UNTRIED))
             }
+            ChangedSync::Left => None,
         })
     }
 }

@@ -87,11 +87,13 @@ pub async fn run(
 /// Suspends a GitSync while an attempt runs, as soon as a user suspends it. The attempt continues, and writes no more objects.
 /// Never ends.
 fn suspend_at_once(input: &Input, task: &Task) -> impl Future<Output = ()> + use<> {
-    let (mut input, writer, owner) = (input.clone(), task.context.writer.clone(), task.owner.clone());
+    let (mut input, writer, owner) = (input.clone(), task.seen.writer(), task.owner.clone());
     async move {
         while input.changed().await.is_ok() {
             let newest = input.borrow_and_update().clone();
-            if newest.is_some_and(|sync| sync.spec.suspended(Timestamp::now()).is_some()) {
+            if newest.is_some_and(|sync| sync.spec.suspended(Timestamp::now()).is_some())
+                && let Some(writer) = &*writer.lock()
+            {
                 writer.suspend(&owner);
             }
         }

@@ -3,14 +3,17 @@
 //! Not here: the time of the next attempt (`timers`).
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use parking_lot::Mutex;
 
 use super::context::Input;
 use super::outcome::Refused;
 use super::resolve::ResolvedSync;
 use mainstay_api::{GitRepository, GitRepositoryStatus, GitSync};
+use mainstay_engine::apply::Writer;
 use mainstay_git::RemoteUrl;
 
 /// The GitSync at the last attempt; empty before the first one.
@@ -18,6 +21,8 @@ use mainstay_git::RemoteUrl;
 pub(super) struct SeenSync {
     /// The GitSync as the watch shows it now; `None` for a preview.
     newest: Option<Input>,
+    /// The writer of the attempt.
+    writer: Arc<Mutex<Option<Writer>>>,
     seen: Option<Box<Seen>>,
     /// The GitSync as resolved then.
     resolved: Option<Result<ResolvedSync, Refused>>,
@@ -66,6 +71,16 @@ impl SeenSync {
     /// Returns the state of a new task.
     pub(super) fn new(newest: &Input) -> Self {
         Self { newest: Some(newest.clone()), ..Self::default() }
+    }
+
+    /// Records the writer of the objects' cluster.
+    pub(super) fn set_writer(&self, writer: &Writer) {
+        *self.writer.lock() = Some(writer.clone());
+    }
+
+    /// Returns the writer of the present attempt, which may still select its cluster.
+    pub(super) fn writer(&self) -> Arc<Mutex<Option<Writer>>> {
+        Arc::clone(&self.writer)
     }
 
     /// Returns the end of the suspension of a GitSync, also if it was suspended after it was read for this attempt.

@@ -7,7 +7,7 @@
 use std::collections::{HashMap, HashSet};
 
 use super::prune::HANDOVER;
-use super::registry::Row;
+use super::registry::{ChangedSync, Row};
 use mainstay_api::git_sync::{SharedPlan, WANTED_BYTES, WANTED_OBJECTS};
 use mainstay_engine::managed::SHOWN;
 use mainstay_object::Key;
@@ -49,7 +49,8 @@ pub(super) fn of(row: &Row, conflicts: &HashSet<&Key>, carried_out: Option<&str>
         bytes += object.len();
         bytes <= WANTED_BYTES
     });
-    let commit = if row.changed_syncs.values().any(Option::is_none) { String::new() } else { commit };
+    let commit =
+        if row.changed_syncs.values().any(|sync| *sync == ChangedSync::Unapplied) { String::new() } else { commit };
     Some(SharedPlan {
         carried_out: carried_out == Some(&*commit),
         wanted: listed.collect(),

@@ -85,8 +85,12 @@ impl Dropping {
     /// ended are not looked at again.
     pub(super) async fn ended(dropping: Option<&mut Self>) {
         let Some(Self(tasks)) = dropping else { return std::future::pending().await };
-        while !tasks.is_empty() {
+        loop {
             let now = Instant::now();
+            tasks.retain(|task| !task.is_done(now));
+            if tasks.is_empty() {
+                return;
+            }
             let due = tasks.iter().filter_map(|task| task.due(now)).min().unwrap_or(now);
             let all_end = async {
                 while let Some(last) = tasks.last().map(|last| last.task.over.clone()) {
@@ -94,9 +98,7 @@ impl Dropping {
                     tasks.pop();
                 }
             };
-            if timeout_at(due, all_end).await.is_err() {
-                tasks.retain(|task| !task.is_done(Instant::now()));
-            }
+            let _ = timeout_at(due, all_end).await;
         }
     }
 }

@@ -232,14 +232,14 @@ fn agent(lease: &Lease) -> Finding {
 
 /// The installed parts, as given by the arguments of the agent.
 #[derive(Clone, Copy, Debug)]
-struct Installed {
-    functions: bool,
+pub(super) struct Installed {
+    pub(super) functions: bool,
     restricted: bool,
 }
 
 impl Installed {
     /// Reads the agent's Deployment. Without one, the defaults apply.
-    async fn find(cluster: &Cluster, namespace: &str) -> Result<Self, Error> {
+    pub(super) async fn find(cluster: &Cluster, namespace: &str) -> Result<Self, Error> {
         let deployments = Kind::fixed("apps/v1", "Deployment", "deployments", Scope::Namespaced);
         let found = cluster.get(&deployments, Some(namespace), ACCOUNT).await?.unwrap_or_default();
         let arguments = found["spec"]["template"]["spec"]["containers"][0]["args"].as_array();

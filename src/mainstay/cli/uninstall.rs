@@ -14,6 +14,7 @@ mod events;
 mod namespace;
 mod registry;
 mod restricted;
+mod shard_leases;
 
 use std::{
     collections::BTreeSet,
@@ -26,7 +27,7 @@ use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde_json::json;
 
-use super::{Error, Exit, connection::HomeConnection, identity::confirm, lease, output};
+use super::{Error, Exit, check, connection::HomeConnection, identity::confirm, lease, output};
 use mainstay_api::{Span, names};
 use mainstay_cluster::{Cluster, Guard, Kind, Part, Propagation, Removal, Scope, Selection};
 
@@ -108,6 +109,8 @@ struct Installed {
     is_led: bool,
     /// The number of Functions.
     functions: usize,
+    /// Whether the agent was installed with the component for Functions, and so with their CRD.
+    has_functions: bool,
     /// Whether there is the NATS of `mainstay install --nats embedded`.
     has_nats: bool,
 }
@@ -202,6 +205,7 @@ impl Uninstall<'_> {
             syncs: self.syncs().await?,
             is_led,
             functions: self.count_functions().await?,
+            has_functions: check::Installed::find(&self.cluster, self.namespace).await?.functions,
             has_nats: self.has_nats().await?,
         })
     }
@@ -221,13 +225,14 @@ impl Uninstall<'_> {
             let may_go = |meta: &ObjectMeta| is_ours(meta) || *name == names::LEASE;
             self.delete(&kind, Some(self.namespace), name, may_go).await?;
         }
+        self.delete_shard_leases().await?;
         self.delete_restricted().await?;
         self.delete_nats_rights().await?;
         for (api_version, kind, plural, name) in CLUSTER_OBJECTS {
             let kind = Kind::fixed(api_version, kind, plural, Scope::Cluster);
             self.delete(&kind, None, name, is_ours).await?;
         }
-        self.delete_definitions().await?;
+        self.delete_definitions(installed.has_functions).await?;
         self.delete_namespace().await
     }
 
@@ -428,13 +433,16 @@ impl Uninstall<'_> {
         Ok(())
     }
 
-    /// Deletes Mainstay's CRDs that have no objects.
-    async fn delete_definitions(&self) -> Result<(), Error> {
+    /// Deletes Mainstay's CRDs that have no objects. An installation without Functions has not installed their CRD.
+    async fn delete_definitions(&self, has_functions: bool) -> Result<(), Error> {
         let (version, kind) = ("apiextensions.k8s.io/v1", "CustomResourceDefinition");
         let definitions = Kind::fixed(version, kind, "customresourcedefinitions", Scope::Cluster);
         for definition in mainstay_api::definitions() {
             let (name, own) = (definition.metadata.name.clone().unwrap_or_default(), &definition.spec.names.kind);
             let version = format!("{}/v1alpha1", definition.spec.group);
+            if name == names::FUNCTION_DEFINITION && !has_functions {
+                continue;
+            }
             if self.cluster.get_metadata(&definitions, None, &name).await?.is_none() {
                 continue;
             }
@@ -541,7 +549,13 @@ mod tests {
 
     #[test]
     fn plans_to_keep_nats_and_the_registry_while_functions_exist() {
-        let installed = |functions| Installed { syncs: Vec::new(), is_led: true, functions, has_nats: functions > 0 };
+        let installed = |functions| Installed {
+            syncs: Vec::new(),
+            is_led: true,
+            functions,
+            has_functions: true,
+            has_nats: functions > 0,
+        };
         let without = "the agent in the namespace n will be deleted with its roles, its key, its console, its registry and the definitions that \
                        are not in use\n";
         assert_eq!(plan("n", &installed(0)), without);

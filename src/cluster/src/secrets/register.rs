@@ -145,8 +145,11 @@ impl Register {
         &self,
         namespace: &str,
         (referrer, object): (Referrer, &str),
-        named: Vec<(String, Purpose)>,
+        mut named: Vec<(String, Purpose)>,
     ) -> Vec<String> {
+        // An object may name a Secret in two fields for one purpose. It counts once.
+        named.sort();
+        named.dedup();
         let mut inner = self.0.lock();
         if named.is_empty() && !inner.namespaces.contains_key(namespace) {
             return Vec::new();
@@ -298,6 +301,23 @@ mod tests {
         }
         assert_eq!(of(Purpose::Code), Ok(Purposes::from([Purpose::Receiver])));
         assert_eq!(register.purposes("other", "token", Purpose::Code), Ok(Purposes::new()));
+    }
+
+    /// The login and the CA of a Provider may be in one Secret.
+    #[test]
+    fn a_secret_that_an_object_names_twice_counts_once() {
+        let register = listed();
+        let of = || register.purposes("shop", "login", Purpose::Code).unwrap();
+        let [once, twice] = [1, 2].map(|times| vec![("login".to_owned(), Purpose::Provider); times]);
+        register.set("shop", (Referrer::Provider, "first"), once.clone());
+        for names in [&once, &twice, &once, &twice] {
+            register.set("shop", (Referrer::Provider, "second"), names.clone());
+            assert_eq!(of(), Purposes::from([Purpose::Provider]));
+        }
+        register.set("shop", (Referrer::Provider, "second"), Vec::new());
+        assert_eq!(of(), Purposes::from([Purpose::Provider]), "the first one still names it");
+        register.set("shop", (Referrer::Provider, "first"), Vec::new());
+        assert_eq!(of(), Purposes::new());
     }
 
     #[test]

@@ -115,7 +115,14 @@ impl Storage {
                 match entry.as_str() {
                     "_manifests" => is_repository = true,
                     special if special.starts_with('_') => {}
-                    _ if depth == DEPTH => return Err(Error::TooMany),
+                    // No image is so deep. The repository stays, and does not keep others from being cleaned.
+                    _ if depth == DEPTH => {
+                        found.push(Repository {
+                            name: format!("{name}/{entry}"),
+                            manifests: None,
+                            tags: BTreeMap::new(),
+                        });
+                    }
                     part => {
                         let name = if name.is_empty() { part.to_owned() } else { format!("{name}/{part}") };
                         open.push((path, name, depth + 1));

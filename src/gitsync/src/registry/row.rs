@@ -36,8 +36,8 @@ pub struct Row {
     pub tried: bool,
     /// The spec of the last attempt; `None` before the first one.
     pub spec: Option<Spec>,
-    /// The GitSyncs in its commit whose spec the commit changes, each with the spec as applied; `None` until it is applied.
-    pub changed_syncs: HashMap<Owner, Option<Spec>>,
+    /// The GitSyncs in its commit whose spec the commit changes, until they have made an attempt with it.
+    pub changed_syncs: HashMap<Owner, ChangedSync>,
     /// The reason why its desired objects are unknown; `None` once they are known.
     pub cannot_read: Option<CannotRead>,
     /// Managed objects that this confined GitSync lost to an unconfined one, until the latter gives them up.
@@ -57,6 +57,17 @@ pub struct Row {
     /// Whether the objects of the GitSync are deleted with it. Such a GitSync is kept if only its manifest was removed
     /// from a repository.
     pub takes_objects: bool,
+}
+
+/// A GitSync whose spec a commit changes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ChangedSync {
+    /// The GitSync is not applied yet.
+    Unapplied,
+    /// The GitSync is applied with this spec.
+    Applied(Spec),
+    /// The GitSync is paused, or belongs to another owner. It keeps its former spec, and is not awaited.
+    Left,
 }
 
 /// A spec of a GitSync, as the API server counts them.

@@ -5,7 +5,7 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-use super::row::Row;
+use super::row::{ChangedSync, Row};
 use mainstay_object::{Key, Owner};
 
 /// All rows, with the indexes.
@@ -91,9 +91,29 @@ impl Rows {
         }
     }
 
-    /// Removes a GitSync.
+    /// Ends the wait for a GitSync that has made an attempt with the spec that a commit gave it. Later changes of it delay
+    /// no other GitSync.
+    pub(super) fn forget_tried(&mut self, owner: &Owner) {
+        let Some(tried) = self.owners.get(owner).map(|row| (row.tried, row.suspended, row.spec.clone())) else {
+            return;
+        };
+        let tried = Row { tried: tried.0, suspended: tried.1, spec: tried.2, ..Row::default() };
+        let has_tried = |changed: &ChangedSync| matches!(changed, ChangedSync::Applied(spec) if tried.has_tried(spec));
+        for row in self.owners.values_mut() {
+            if row.changed_syncs.get(owner).is_some_and(has_tried) {
+                row.changed_syncs.remove(owner);
+            }
+        }
+    }
+
+    /// Removes a GitSync, which wants no object any more.
     pub(super) fn remove(&mut self, owner: &Owner) {
         let before = self.owners.remove(owner);
+        for row in self.owners.values_mut() {
+            if matches!(row.changed_syncs.get(owner), Some(ChangedSync::Applied(_))) {
+                row.changed_syncs.remove(owner);
+            }
+        }
         self.index(owner, before.as_ref().map(Indexed::of));
     }
 

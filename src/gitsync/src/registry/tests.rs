@@ -1,5 +1,7 @@
 //! Tests of claims between GitSyncs.
 
+use std::collections::HashMap;
+
 use super::*;
 
 fn key(name: &str) -> Key {
@@ -232,4 +234,51 @@ fn a_deletion_does_not_wait_for_a_suspended_git_sync_of_another_agent_that_shows
     };
     assert!(is_pending(true, false) && is_pending(false, false) && is_pending(false, true));
     assert!(!is_pending(true, true));
+}
+
+/// Returns whether the deletions of a GitSync wait for `child`, whose spec its commit changes.
+fn awaits(registry: &Registry) -> bool {
+    registry.with(&Owner::git_sync("x", "own"), |view| view.sibling_pending("main", "c2").is_some())
+}
+
+/// Returns the rows of a GitSync whose commit changes the spec of `child`, which is a tenant.
+fn with_changed(state: ChangedSync) -> (Registry, Owner) {
+    let (registry, child) = (Registry::default(), Owner::git_sync("a", "child"));
+    let changed_syncs = HashMap::from([(child.clone(), state)]);
+    registry.update(&Owner::git_sync("x", "own"), |own| *own = Row { changed_syncs, ..row(&[], &[], "c2") });
+    (registry, child)
+}
+
+fn spec(generation: i64) -> Spec {
+    Spec { uid: "u".to_owned(), generation }
+}
+
+#[test]
+fn a_changed_git_sync_is_awaited_until_its_attempt_with_that_spec_and_never_again() {
+    let (registry, child) = with_changed(ChangedSync::Applied(spec(2)));
+    assert!(awaits(&registry), "it has no row");
+    registry.enter(&child, "a.child".into(), Some("a".into()));
+    for (generation, is_awaited) in [(1, true), (2, false), (3, false)] {
+        registry.update(&child, |own| own.begin_attempt(spec(generation)));
+        assert!(awaits(&registry) || generation == 3, "{generation}");
+        registry.update(&child, |own| own.tried = true);
+        assert_eq!(awaits(&registry), is_awaited, "{generation}");
+    }
+    registry.remove(&child);
+    assert!(!awaits(&registry));
+    let (registry, child) = with_changed(ChangedSync::Applied(spec(2)));
+    registry.enter(&child, "a.child".into(), None);
+    registry.remove(&child);
+    assert!(!awaits(&registry), "it was deleted, or its objects are in another cluster");
+}
+
+#[test]
+fn a_changed_git_sync_that_is_paused_or_of_another_owner_is_not_awaited() {
+    let (registry, child) = with_changed(ChangedSync::Unapplied);
+    assert!(awaits(&registry));
+    let leave =
+        |keys: &[Key]| registry.with(&Owner::git_sync("x", "own"), |view| view.leave_syncs(&keys.iter().collect()));
+    assert!(!leave(&[key("child")]), "another kind");
+    assert!(leave(&[child.key()]) && !leave(&[child.key()]), "others are told once");
+    assert!(!awaits(&registry));
 }

@@ -73,11 +73,11 @@ pub(super) fn convert(
     made.set("baseDir", base_dir(&fields.text("spec.source.path").unwrap_or_default()), document, "spec.source.path");
     helm_values::convert(&mut made, &mut fields, document);
     kustomize(&mut made, &mut fields, document);
-    directory(&mut fields);
+    directory(&mut fields, document);
     destination(&mut made, &mut fields, document);
     sync_policy(&mut made, &mut fields, document);
     ignored(&mut made, &mut fields, document);
-    windows(&mut made, document, projects);
+    windows(&mut made, &mut fields, document, projects);
     fields.drop_unneeded(&[
         "spec.project",
         "spec.revisionHistoryLimit",
@@ -174,15 +174,16 @@ fn image(text: &str) -> Value {
     image
 }
 
-fn directory(fields: &mut Fields) {
+fn directory(fields: &mut Fields, document: &Document) {
     for field in ["spec.source.directory.exclude", "spec.source.directory.include"] {
         fields.drop_lost(field, "name the files in a file .mainstayignore of the repository");
     }
     fields.drop_lost("spec.source.directory.jsonnet", "commit the output of Jsonnet to Git");
-    if fields.flag("spec.source.directory.recurse") == Some(false) {
+    let is_rendered = ["helm", "kustomize"].iter().any(|tool| document.object["spec"]["source"][tool].is_object());
+    if fields.flag("spec.source.directory.recurse") != Some(true) && !is_rendered {
         fields.differs(
             "spec.source.directory.recurse",
-            "subdirectories are applied, too; to exclude them, list them in .mainstayignore",
+            "subdirectories of plain manifests are applied, too; to exclude them, list them in .mainstayignore",
         );
     }
 }
@@ -268,25 +269,48 @@ fn ignored(made: &mut Converted, fields: &mut Fields, document: &Document) {
 }
 
 /// Converts the windows of the project that match this Application.
-fn windows(made: &mut Converted, document: &Document, projects: &BTreeMap<&str, &Document>) {
-    let Some(project) = projects.get(document.field("/spec/project")) else { return };
-    let concerns = |window: &&Value| {
-        let lists = [
-            ("applications", document.name()),
-            ("namespaces", document.field("/spec/destination/namespace")),
-            ("clusters", document.field("/spec/destination/server")),
-        ];
-        lists.iter().any(|(list, value)| {
-            let patterns = window[*list].as_array().into_iter().flatten().filter_map(Value::as_str);
-            patterns
-                .map(Glob::new)
-                .any(|pattern| pattern.is_ok_and(|pattern| pattern.compile_matcher().is_match(value)))
-        })
+fn windows(made: &mut Converted, fields: &mut Fields, document: &Document, projects: &BTreeMap<&str, &Document>) {
+    let name = document.field("/spec/project");
+    let Some(project) = projects.get(name) else {
+        // The project `default` usually has neither windows nor limits.
+        if !["", "default"].contains(&name) {
+            let text = format!("the AppProject {name} was not read: convert it together with its Applications");
+            fields.lost("spec.project", text);
+        }
+        return;
     };
     let all = project.object["spec"]["syncWindows"].as_array().into_iter().flatten();
-    let windows: Vec<Value> = all.filter(concerns).map(window).collect();
-    if !windows.is_empty() {
-        made.put("windows", windows);
+    let concerning: Vec<&Value> = all.filter(|window| concerns(window, document)).collect();
+    if concerning.iter().any(|window| window["manualSync"] == true) {
+        fields.differs("spec.project", "a manual sync waits for a window, too, unless it overrides the window");
+    }
+    if !concerning.is_empty() {
+        made.put("windows", concerning.into_iter().map(window).collect::<Vec<_>>());
+    }
+}
+
+/// Whether a window of a project concerns an Application: one of its lists matches, or each with `andOperator`.
+fn concerns(window: &Value, document: &Document) -> bool {
+    let mut clusters = vec![document.field("/spec/destination/server"), document.field("/spec/destination/name")];
+    if clusters.iter().any(|cluster| HERE.contains(cluster)) {
+        clusters.extend(HERE);
+    }
+    let lists = [
+        ("applications", vec![document.name()]),
+        ("namespaces", vec![document.field("/spec/destination/namespace")]),
+        ("clusters", clusters),
+    ];
+    let matches = lists.iter().filter_map(|(list, values)| {
+        let patterns = window[*list].as_array().filter(|patterns| !patterns.is_empty())?;
+        let globs = patterns.iter().filter_map(|pattern| Some(Glob::new(pattern.as_str()?).ok()?.compile_matcher()));
+        let values: Vec<_> = values.iter().filter(|value| !value.is_empty()).collect();
+        Some(globs.into_iter().any(|glob| values.iter().any(|value| glob.is_match(value))))
+    });
+    let matches: Vec<bool> = matches.collect();
+    if window["andOperator"] == true {
+        !matches.is_empty() && !matches.contains(&false)
+    } else {
+        matches.contains(&true)
     }
 }
 

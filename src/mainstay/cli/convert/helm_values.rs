@@ -42,7 +42,12 @@ pub(super) fn convert(made: &mut Converted, fields: &mut Fields, document: &Docu
     for parameter in fields.list(&at("parameters")) {
         let (name, value) = (parameter["name"].as_str().unwrap_or_default(), &parameter["value"]);
         let is_text = parameter["forceString"] == true;
-        if !set(&mut values, name, typed(value, is_text)) {
+        if is_parsed(value) {
+            fields.lost(
+                &at("parameters"),
+                format!("{name} is a list or has a backslash: write it into `render.helm.values`"),
+            );
+        } else if !set(&mut values, name, typed(value, is_text)) {
             fields.lost(&at("parameters"), format!("{name} is not a path of keys: write it into `render.helm.values`"));
         }
     }
@@ -68,12 +73,21 @@ fn read(text: &str, fields: &mut Fields) -> Map<String, Value> {
 /// Returns the value of a parameter as `helm --set` parses it.
 fn typed(value: &Value, is_text: bool) -> Value {
     let Some(text) = value.as_str().filter(|_| !is_text) else { return value.clone() };
-    match text {
-        "true" => true.into(),
-        "false" => false.into(),
-        "null" => Value::Null,
-        _ => text.parse::<i64>().map_or_else(|_| text.into(), Value::from),
+    let is = |word: &str| text.eq_ignore_ascii_case(word);
+    if is("true") || is("false") {
+        return is("true").into();
     }
+    if is("null") {
+        return Value::Null;
+    }
+    // A commit id or a date with a leading zero is a text.
+    let number = text.parse::<i64>().ok().filter(|_| text == "0" || !text.starts_with(['0', '+']));
+    number.map_or_else(|| text.into(), Value::from)
+}
+
+/// Whether `helm --set` parses a value to something else than its text: a list, or characters after a backslash.
+fn is_parsed(value: &Value) -> bool {
+    value.as_str().is_some_and(|text| text.starts_with('{') || text.contains('\\'))
 }
 
 /// Sets a value by its dotted path; `\.` is a dot in a key. Returns whether the path consists of keys only.
@@ -111,11 +125,17 @@ mod tests {
             ("b.e", "7", true),
             ("a\\.b/c", "x", false),
             ("n", "7", false),
+            ("commit", "0123456", false),
+            ("zero", "0", false),
+            ("no", "False", false),
+            ("nothing", "NULL", false),
         ] {
             assert!(set(&mut values, name, typed(&value.into(), is_text)), "{name}");
         }
         assert!(!set(&mut values, "list[0]", json!(1)) && !set(&mut values, "a..b", json!(1)));
-        let expected = json!({"image": {"tag": "1.2"}, "b": {"c": 1, "d": true, "e": "7"}, "a.b/c": "x", "n": 7});
+        let expected = json!({"image": {"tag": "1.2"}, "b": {"c": 1, "d": true, "e": "7"}, "a.b/c": "x", "n": 7,
+            "commit": "0123456", "zero": 0, "no": false, "nothing": null});
         assert_eq!(Value::Object(values), expected);
+        assert!(is_parsed(&json!("{a,b}")) && is_parsed(&json!("a\\,b")) && !is_parsed(&json!("a{b}")));
     }
 }

@@ -538,3 +538,56 @@ fn a_manifest_without_a_namespace_is_to_be_built_first() {
     assert!(text.contains("to do    metadata.namespace: the manifest has no namespace"), "{text}");
     assert!(!text.contains("printed in ,") && !text.contains(" to \n"), "{text}");
 }
+
+/// Returns the conversion of an Application of the project `prod` with these fields.
+fn application(windows: &str, destination: &str, source: &str) -> Conversion {
+    let project = format!(
+        "apiVersion: argoproj.io/v1alpha1\nkind: AppProject\nmetadata: {{name: prod, namespace: argocd}}\nspec: \
+         {{syncWindows: [{windows}]}}\n---\n"
+    );
+    let project = if windows.is_empty() { String::new() } else { project };
+    let text = format!(
+        "{project}apiVersion: argoproj.io/v1alpha1\nkind: Application\nmetadata: {{name: web, namespace: argocd}}\nspec:\n  \
+         project: prod\n  source: {{repoURL: https://github.com/acme/shop.git, path: web, {source}}}\n  destination: \
+         {{namespace: shop, {destination}}}\n"
+    );
+    argocd::convert(&documents(&text, Tool::Argocd), None, &Tree::default())
+}
+
+#[test]
+fn a_window_concerns_an_application_by_each_name_of_its_cluster() {
+    let window = |lists: &str| format!("{{kind: deny, schedule: '0 0 * * 6', duration: 48h, {lists}}}");
+    let (by_name, by_server) = ("name: in-cluster", "server: 'https://kubernetes.default.svc'");
+    for (lists, destination, concerns) in [
+        ("clusters: [in-cluster]", by_name, true),
+        ("clusters: [in-cluster]", by_server, true),
+        ("clusters: ['https://kubernetes*']", by_name, true),
+        ("clusters: [other]", by_name, false),
+        ("clusters: [other], namespaces: [shop]", by_name, true),
+        ("clusters: [other], namespaces: [shop], andOperator: true", by_name, false),
+        ("clusters: [in-cluster], namespaces: [shop], andOperator: true", by_name, true),
+        ("andOperator: true", by_name, false),
+    ] {
+        let conversion = application(&window(lists), destination, "directory: {recurse: true}");
+        let sync = conversion.objects.iter().find(|object| object.object["kind"] == "GitSync").unwrap();
+        assert_eq!(sync.object["spec"].get("windows").is_some(), concerns, "{lists} {destination}");
+    }
+    let manual = application(&window("namespaces: [shop], manualSync: true"), by_name, "directory: {recurse: true}");
+    assert!(manual.text().contains("differs  spec.project: a manual sync"), "{}", manual.text());
+}
+
+#[test]
+fn a_missing_project_and_subdirectories_are_reported() {
+    let missing = application("", "name: in-cluster", "directory: {recurse: true}").text();
+    assert!(missing.contains("lost     spec.project: the AppProject prod was not read"), "{missing}");
+    let recurse = "differs  spec.source.directory.recurse: subdirectories of plain manifests are applied, too";
+    for (source, is_reported) in [
+        ("", true),
+        ("directory: {recurse: false}", true),
+        ("directory: {recurse: true}", false),
+        ("kustomize: {}", false),
+    ] {
+        let text = application("", "name: in-cluster", source).text();
+        assert_eq!(text.contains(recurse), is_reported, "{source}: {text}");
+    }
+}

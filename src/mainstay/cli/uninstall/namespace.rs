@@ -10,6 +10,7 @@ use futures::TryStreamExt as _;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use super::registry::is_made_for_registry;
+use super::shard_leases::is_shard_lease;
 use super::{NAMESPACED_OBJECTS, Uninstall, is_ours};
 use crate::cli::{Error, output};
 use mainstay_api::names;
@@ -84,9 +85,9 @@ fn is_installed(kind: &str, meta: &ObjectMeta) -> bool {
     let is_own = is_named(kind, name) || kind == "Endpoints" && is_of_service(name);
     let mut makers = meta.owner_references.iter().flatten().filter(|owner| owner.controller == Some(true));
     let is_made_for_ours = makers.any(|owner| is_named(&owner.kind, &owner.name));
-    // The agent creates its Lease without Mainstay's label.
     let is_made = is_made_for_registry(meta) || is_ours(meta) && (is_own || is_made_for_ours);
-    is_default || (kind, name) == ("Lease", names::LEASE) || is_made
+    let is_lease = kind == "Lease" && (name == names::LEASE || is_shard_lease(name));
+    is_default || is_lease || is_made
 }
 
 #[cfg(test)]
@@ -117,6 +118,9 @@ mod tests {
         };
         check("ConfigMap", "mainstay-known-hosts", None, true);
         check("ConfigMap", "theirs", None, false);
+        check("Lease", "mainstay", None, true);
+        check("Lease", "mainstay-shard-12", None, true);
+        check("Lease", "mainstay-shard-x", None, false);
         check("Deployment", "mainstay", None, true);
         check("Deployment", "theirs", None, false);
         check("ReplicaSet", "mainstay-6c9f", Some(("Deployment", "mainstay")), true);
