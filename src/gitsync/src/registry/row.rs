@@ -107,7 +107,7 @@ impl Row {
     /// Whether an attempt was made with a spec or a later one. A GitSync that was recreated since has another UID.
     pub(super) fn has_tried(&self, applied: &Spec) -> bool {
         let is_later = |own: &Spec| own.uid != applied.uid || own.generation >= applied.generation;
-        self.suspended || (self.tried && self.spec.as_ref().is_some_and(is_later))
+        self.tried && self.spec.as_ref().is_some_and(is_later)
     }
 
     /// Whether other GitSyncs need not wait for a plan of the commit, because only a user can correct the error of this

@@ -94,10 +94,8 @@ impl Rows {
     /// Ends the wait for a GitSync that has made an attempt with the spec that a commit gave it. Later changes of it delay
     /// no other GitSync.
     pub(super) fn forget_tried(&mut self, owner: &Owner) {
-        let Some(tried) = self.owners.get(owner).map(|row| (row.tried, row.suspended, row.spec.clone())) else {
-            return;
-        };
-        let tried = Row { tried: tried.0, suspended: tried.1, spec: tried.2, ..Row::default() };
+        let Some((tried, spec)) = self.owners.get(owner).map(|row| (row.tried, row.spec.clone())) else { return };
+        let tried = Row { tried, spec, ..Row::default() };
         let has_tried = |changed: &ChangedSync| matches!(changed, ChangedSync::Applied(spec) if tried.has_tried(spec));
         for row in self.owners.values_mut() {
             if row.changed_syncs.get(owner).is_some_and(has_tried) {
