@@ -14,6 +14,8 @@ use mainstay_object::pattern_fault;
 
 /// Maximum memory of the compiled expressions of a list, in bytes.
 const COMPILED: usize = 128 << 10;
+/// Maximum memory of the cache with which the expressions of a list are matched, for each thread, in bytes.
+const CACHED: usize = 64 << 10;
 /// Maximum length of an Alert as JSON, in bytes. Messages of a longer one have its metadata only, without labels if these
 /// are too long.
 const OBJECT: usize = 4 << 10;
@@ -96,7 +98,7 @@ impl Selection {
             problems.push(format!("spec.eventSources: no source sends messages; use {}", KINDS.join(", ")));
         }
         let mut compiled = |list: &[String], field: &str| {
-            let set = RegexSetBuilder::new(list).size_limit(COMPILED).build();
+            let set = RegexSetBuilder::new(list).size_limit(COMPILED).dfa_size_limit(CACHED).build();
             set.map_err(|_| problems.push(invalid(list, field))).unwrap_or_else(|()| RegexSet::empty())
         };
         let included = compiled(&spec.inclusion_list, "inclusionList");

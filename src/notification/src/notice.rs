@@ -135,7 +135,8 @@ impl Notice {
         let texts =
             [&self.kind, &self.api_version, &self.namespace, &self.name, &self.reason, &self.message, &self.key];
         let maps = self.details.iter().chain(&self.metadata).map(|(name, value)| 64 + name.len() + value.len());
-        size_of::<Self>() + texts.iter().map(|text| text.len()).sum::<usize>() + maps.sum::<usize>()
+        let texts = texts.into_iter().chain(&self.object).map(String::len);
+        size_of::<Self>() + texts.sum::<usize>() + maps.sum::<usize>()
     }
 }
 

@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use crate::notice::{CHANGE_REQUEST, Notice, Priority, Severity};
 use crate::outcome::Outcome;
+use mainstay_object::Digest;
 
 const MINUTE: Duration = Duration::from_secs(60);
 /// Time within which a repetition is dropped.
@@ -28,7 +29,7 @@ const BYTES: usize = 256 << 10;
 /// is only counted.
 const MINUTES: usize = 4;
 /// Maximum number of known keys.
-const KEYS: usize = 2048;
+const KEYS: usize = 1024;
 /// Maximum number of reasons that a summary lists.
 const REASONS: usize = 8;
 /// The budget of a Provider that does not set one.
@@ -70,8 +71,8 @@ pub struct Queue {
     in_flight: Option<Item>,
     /// Times and priorities of the notices of the last minute.
     sent: VecDeque<(Duration, Priority)>,
-    /// Keys of recent notices, with their time and topic.
-    recent: HashMap<String, (Duration, String)>,
+    /// Digests of the keys of recent notices, with their time and the digest of their topic. Names that users choose are long.
+    recent: HashMap<Digest, (Duration, Digest)>,
     more: Option<Box<More>>,
     failures: u32,
     retry_at: Duration,
@@ -206,11 +207,11 @@ impl Queue {
     /// Returns whether a notice repeats an earlier one, and records it. When a resource has a new state, notices about
     /// its other states no longer count as repetitions.
     fn is_repeated(&mut self, notice: &Notice, now: Duration) -> bool {
-        let topic = notice.topic();
+        let (key, topic) = (Digest::of(notice.key.as_bytes()), Digest::of(notice.topic().as_bytes()));
         if notice.object.is_none() {
-            self.recent.retain(|key, (_, of)| *of != topic || *key == notice.key);
+            self.recent.retain(|other, (_, of)| *of != topic || *other == key);
         }
-        if self.recent.get(&notice.key).is_some_and(|(time, _)| *time + REPEATED > now) {
+        if self.recent.get(&key).is_some_and(|(time, _)| *time + REPEATED > now) {
             return true;
         }
         if self.recent.len() >= KEYS {
@@ -219,7 +220,7 @@ impl Queue {
                 self.recent.clear();
             }
         }
-        self.recent.insert(notice.key.clone(), (now, topic));
+        self.recent.insert(key, (now, topic));
         false
     }
 
