@@ -14,7 +14,7 @@ use super::Writer;
 use super::edit::{few, shown_fields};
 use super::ignored::GivenUp;
 use super::put::{Expect, Step};
-use super::server_side::{Collisions, InPlace};
+use super::server_side::{Collisions, InPlace, RACES};
 use crate::managed::adoption::{self, Moment, TakeOver, Taken};
 use crate::managed::desired::Desired;
 use crate::managed::fields::{Fields, add, applied_by, entries};
@@ -27,8 +27,6 @@ use mainstay_object::Owner;
 
 /// Maximum number of applies after the first one. Fields of each API version are taken over separately.
 const ROUNDS: usize = 4;
-/// Retries of a takeover after a conflict.
-const WRITTEN_MEANWHILE: usize = 5;
 /// Fields of an object that a preview does not compare.
 const NO_CONTENT: [&str; 4] = ["apiVersion", "kind", "metadata", "status"];
 /// Fields of the metadata that a preview compares.
@@ -178,7 +176,7 @@ impl Writer {
                     return Ok(applied);
                 };
                 match self.rewrite(desired, resource_version(live), &left.entries).await {
-                    Err(error) if error.is_conflict() && conflicts < WRITTEN_MEANWHILE => conflicts += 1,
+                    Err(error) if error.is_conflict() && conflicts < RACES => conflicts += 1,
                     rewritten => break (left, rewritten?),
                 }
                 read = self.read(desired).await?.filter(|live| uid(live) == uid(&applied.answer));

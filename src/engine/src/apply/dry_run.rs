@@ -12,6 +12,7 @@ use serde_json::{Value, json};
 
 use super::Writer;
 use super::put::Step;
+use super::server_side::RACES;
 use crate::managed::autoscaler::Autoscaler;
 use crate::managed::desired::without_replicas;
 use crate::managed::inventory::Entry;
@@ -22,9 +23,6 @@ use mainstay_api::git_sync::AllowedBy;
 use mainstay_api::names::MANAGER;
 use mainstay_cluster::{Apply, Error, Kind, Scope, Selection};
 use mainstay_object::{Key, Owner};
-
-/// Retries after a conflict.
-const WRITTEN_MEANWHILE: usize = 5;
 
 /// The effect that an apply would have.
 #[derive(Debug)]
@@ -104,7 +102,7 @@ impl Writer {
                     }
                     return Ok(DryRun::Applied { before, after });
                 }
-                (Err(error), Some(_)) if error.is_conflict() && tries < WRITTEN_MEANWHILE => {
+                (Err(error), Some(_)) if error.is_conflict() && tries < RACES => {
                     before = self.cluster().get(&desired.kind, namespace, name).await?;
                 }
                 // Fields of other managers that collide would be claimed before the apply.

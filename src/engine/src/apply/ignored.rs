@@ -9,12 +9,10 @@ use std::borrow::Cow;
 use serde_json::{Value, json};
 
 use super::Writer;
+use super::server_side::RACES;
 use crate::managed::desired::{Desired, without_replicas};
 use crate::managed::verdict::{resource_version, uid};
 use mainstay_cluster::Error;
-
-/// Retries after a conflict.
-const WRITTEN_MEANWHILE: usize = 5;
 
 /// Resource versions of an object before and after its `managedFields` were rewritten.
 pub(super) struct GivenUp {
@@ -95,7 +93,7 @@ impl Writer {
             let rewritten =
                 self.cluster().rewrite_managed_fields(&desired.kind, namespace, name, &version, &entries).await;
             match rewritten {
-                Err(error) if error.is_conflict() && attempts < WRITTEN_MEANWHILE => {
+                Err(error) if error.is_conflict() && attempts < RACES => {
                     attempts += 1;
                     match self.read(desired).await? {
                         Some(now) => live = now,

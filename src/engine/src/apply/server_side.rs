@@ -20,8 +20,9 @@ use crate::managed::{additions, ownership, reserved};
 use mainstay_api::names::MANAGER;
 use mainstay_cluster::{Apply, Error};
 
-/// Maximum number of attempts to rewrite `managedFields` of an object that keeps changing.
-const WRITTEN_MEANWHILE: usize = 5;
+/// Maximum number of attempts of a write that needs the object's current version. The rollout of a Deployment writes its
+/// status up to ten times in a few milliseconds.
+pub(super) const RACES: usize = 20;
 
 /// A successful apply.
 pub(super) struct InPlace {
@@ -227,7 +228,7 @@ impl Writer {
         let desired = way.desired;
         let (namespace, name) = (desired.key.namespace.as_deref(), &*desired.key.name);
         let mut read = None;
-        for _ in 0..WRITTEN_MEANWHILE {
+        for _ in 0..RACES {
             let Some(live) = seen.filter(|_| read.is_none()).or(read.as_ref()) else {
                 read = self.cluster().get(&desired.kind, namespace, name).await?;
                 if read.is_none() {
