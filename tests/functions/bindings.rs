@@ -516,4 +516,10 @@ async fn a_function_names_the_secret_of_a_later_binding_and_another_value_restar
     world.until("the Secret is gone", |w| w.get("v1", "secrets", "redis").is_none()).await;
     world.quiet().await;
     assert_eq!(world.digest(), digest);
+    // A new agent, which has never read the Secret, restarts no pods either.
+    world.stop().await;
+    world.start();
+    world.edit_function("hello", json!({"spec": {"minReplicas": 2, "maxReplicas": 2}}));
+    world.until_function("it is scaled", |w| w.child("hello", DEPLOYMENTS)["spec"]["replicas"] == 2).await;
+    assert_eq!(world.digest(), digest);
 }

@@ -327,6 +327,13 @@ function listen() {
     becomeOld(new Date(since), why);
   });
   own.addEventListener("change", read);
+  own.addEventListener("ended", (event) => {
+    own.close();
+    becomeOld(new Date(), event.data);
+    // The page finds out whether the session has ended, or the proxy sends another token.
+    read();
+    retryLater();
+  });
   own.addEventListener("log-begin", () => {
     isLogFresh = true;
     isFollowing = true;

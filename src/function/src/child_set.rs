@@ -8,6 +8,7 @@ use serde_json::Value;
 
 use super::child_kind::ChildKind;
 use super::child_state::{self, ChildIdentity, Deployment, Job, Pod, Role};
+use super::flavour::Flavour;
 use super::knative_state::{self, KnativeService};
 
 /// The version of a state from before the API server was restored from a backup. Each state of the restored server is
@@ -44,6 +45,17 @@ impl Children {
             ChildKind::Autoscaler => Box::new(self.autoscalers.iter()),
             ChildKind::KnativeService => Box::new(self.knative_services.iter().map(|service| &service.identity)),
         }
+    }
+
+    /// Returns the record of the digests of Secrets of the child that runs the pods; empty without one.
+    pub(super) fn recorded_secrets(&self, flavour: Flavour) -> String {
+        let of_deployments = self.deployments.iter().map(|deployment| &deployment.secrets);
+        let of_services = self.knative_services.iter().map(|service| &service.secrets);
+        let all: Vec<&String> = match flavour {
+            Flavour::Deployment => of_deployments.chain(of_services).collect(),
+            Flavour::Knative => of_services.chain(of_deployments).collect(),
+        };
+        all.into_iter().find(|record| !record.is_empty()).cloned().unwrap_or_default()
     }
 
     /// Returns why a pod of a version cannot run.

@@ -11,6 +11,7 @@ use serde_json::Value;
 
 use super::children::job::{DESTINATION, EXECUTOR, FETCH, PUSH};
 use super::quantity::Quantity;
+use super::secret_digests;
 use mainstay_api::build::{BuildReport, MAX_MESSAGE, Termination, parse_termination};
 use mainstay_api::conditions::cut;
 use mainstay_api::function_failure::CRASH_LOOP;
@@ -130,6 +131,8 @@ pub struct Deployment {
     /// Whether the agent is the only owner of `spec.replicas`. In this case the field would be reset to 1 if the agent
     /// stopped applying it.
     pub owns_replicas_alone: bool,
+    /// The record of the digests of its Secrets.
+    pub secrets: String,
     /// The Deployment's conditions: type, status, reason, message.
     pub conditions: Vec<Condition>,
 }
@@ -326,6 +329,7 @@ pub(crate) fn deployment(live: &Value) -> Deployment {
         replicas: number("/spec/replicas").unwrap_or(1),
         pods: number("/status/replicas").unwrap_or(0),
         owns_replicas_alone: ours && !shared,
+        secrets: secret_digests::recorded(live),
         conditions: conditions.into_iter().flatten().take(8).map(condition).collect(),
     }
 }

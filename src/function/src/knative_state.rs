@@ -7,6 +7,7 @@ use jiff::Timestamp;
 use serde_json::Value;
 
 use super::child_state::{self, ChildIdentity, Condition};
+use super::secret_digests;
 
 /// A Knative Service.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -29,6 +30,8 @@ pub struct KnativeService {
     pub routed: String,
     /// When the condition Ready last changed.
     pub since: Option<Timestamp>,
+    /// The record of the digests of its Secrets.
+    pub secrets: String,
     /// The Knative Service's conditions: Ready, ConfigurationsReady, RoutesReady.
     pub conditions: Vec<Condition>,
 }
@@ -154,6 +157,7 @@ pub(crate) fn knative_service(live: &Value) -> KnativeService {
         latest_created: text("/status/latestCreatedRevisionName"),
         latest_ready: text("/status/latestReadyRevisionName"),
         url: text("/status/url"),
+        secrets: secret_digests::recorded(live),
         conditions,
     }
 }

@@ -71,6 +71,7 @@ pub mod resolve;
 mod resources;
 mod retry;
 pub mod runtimes;
+mod secret_digests;
 mod settings;
 pub mod stage;
 pub mod status;

@@ -62,7 +62,7 @@ pub struct ResolvedFunction {
     /// precedence. These Secrets come from bindings, not from the spec.
     pub bound_secrets: Vec<BoundSecret>,
     /// Digest of the values of environment variables from Secrets.
-    pub secrets_digest: Option<String>,
+    pub secrets_digest: Option<SecretsDigest>,
     /// The runtime in the spec, or the default.
     pub runtime: &'static Runtime,
     /// The base image.
@@ -85,6 +85,15 @@ pub struct ResolvedFunction {
     pub rebuild: Option<String>,
     /// Problems that do not prevent the Function from working.
     pub warnings: Vec<Warning>,
+}
+
+/// A digest of the values of environment variables from Secrets.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SecretsDigest {
+    /// Digest of all values. A change restarts the pods.
+    pub total: String,
+    /// The digest of each Secret, for a later agent; `None` if there are too many.
+    pub record: Option<String>,
 }
 
 /// A Secret whose keys are environment variables.

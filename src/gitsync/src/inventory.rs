@@ -479,12 +479,15 @@ async fn read(cluster: &Cluster, owner: &InventoryOwner<'_>) -> Result<Found, Er
     Ok(Found::of(parts))
 }
 
-/// Returns the ConfigMaps of an inventory, but at most one more than the agent would read. ConfigMaps of GitSyncs in
-/// other clusters are omitted.
-pub(super) async fn read_config_maps(cluster: &Cluster, owner: &InventoryOwner<'_>) -> Result<Vec<Value>, Error> {
+/// Returns the ConfigMaps of an inventory one after the other, but at most one more than the agent would read. ConfigMaps of
+/// GitSyncs in other clusters are omitted.
+pub(super) fn own_config_maps<'a>(
+    cluster: &Cluster,
+    owner: &'a InventoryOwner<'_>,
+) -> impl Stream<Item = Result<Value, Error>> + Unpin + 'a {
     let own = config_maps_of(cluster, owner)
         .try_filter(|map| std::future::ready(matches!(owner.judge(&meta_of(map)), Whose::Ours)));
-    own.take(MOST_SHARDS + 1).try_collect().await
+    own.take(MOST_SHARDS + 1)
 }
 
 fn config_maps_of<'a>(

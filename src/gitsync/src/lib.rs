@@ -158,7 +158,7 @@ mod written_status;
 pub use abroad::{Abroad, Unreached, other_cluster};
 pub use clusters::Begun;
 pub use context::{Context, Input, SyncFacts};
-pub use listing::{Listed, Listing, listing, listing_in};
+pub use listing::{Listed, Listing, Locations, listing, listing_in};
 pub use placement::label;
 pub use preview::{Changes, NoPreview, Preview, Revision};
 pub use previewed::{Fate, Previewed};

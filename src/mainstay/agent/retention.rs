@@ -383,10 +383,11 @@ impl Keeper {
 }
 
 fn add(all: &mut [&mut Used], object: &Value, tag: Option<&str>) {
+    let namespace = object["metadata"]["namespace"].as_str().unwrap_or_default();
     for used in all {
         used.add(object);
         if let Some(tag) = tag {
-            used.add_tag(tag);
+            used.add_tag(namespace, tag);
         }
     }
 }

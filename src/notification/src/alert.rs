@@ -10,12 +10,16 @@ use crate::notice::{Notice, Severity};
 use crate::provider_type::ProviderType;
 use mainstay_api::AlertSpec;
 use mainstay_api::alert::EventSeverity;
+use mainstay_api::conditions::cut;
 use mainstay_object::pattern_fault;
 
 /// Maximum memory of the compiled expressions of a list, in bytes.
 const COMPILED: usize = 128 << 10;
-/// Maximum memory of the cache with which the expressions of a list are matched, for each thread, in bytes.
+/// Maximum memory of the cache with which the expressions of a list are matched, in bytes. Each [`Expressions`] that
+/// matches has one for each list and thread.
 const CACHED: usize = 64 << 10;
+/// Maximum length of the text that expressions match, in bytes. It bounds the time of a match. Messages are not longer.
+const MATCHED: usize = 4 << 10;
 /// Maximum length of an Alert as JSON, in bytes. Messages of a longer one have its metadata only, without labels if these
 /// are too long.
 const OBJECT: usize = 4 << 10;
@@ -39,14 +43,28 @@ const ALL: &str = "*";
 pub struct Selection {
     sources: Vec<Source>,
     severity: EventSeverity,
-    included: Option<RegexSet>,
-    excluded: RegexSet,
+    expressions: Expressions,
     metadata: BTreeMap<String, String>,
     name: String,
     /// The Alert as JSON, for expressions.
     object: Arc<str>,
     /// Why some sources never match a message; empty if all may match.
     pub without_effect: Vec<String>,
+}
+
+/// The expressions of an Alert. A clone shares the programs, and has caches of its own, which end with it.
+#[derive(Clone, Debug)]
+pub struct Expressions {
+    included: Option<RegexSet>,
+    excluded: RegexSet,
+}
+
+impl Expressions {
+    /// Returns whether the Alert selects a text. May take long, because users write the expressions.
+    fn select(&self, text: &str) -> bool {
+        let text = cut(text, MATCHED);
+        self.included.as_ref().is_none_or(|list| list.is_match(text)) && !self.excluded.is_match(text)
+    }
 }
 
 #[derive(Clone, Debug)]
@@ -111,8 +129,9 @@ impl Selection {
             metadata.insert("summary".to_owned(), summary.clone());
         }
         let included = (!spec.inclusion_list.is_empty()).then_some(included);
+        let expressions = Expressions { included, excluded };
         let (severity, name, object) = (spec.event_severity, alert.name.to_owned(), object(spec, alert));
-        Ok(Self { sources, severity, included, excluded, metadata, name, object, without_effect })
+        Ok(Self { sources, severity, expressions, metadata, name, object, without_effect })
     }
 
     /// Returns whether a resource with these labels is among the sources.
@@ -125,21 +144,41 @@ impl Selection {
         })
     }
 
+    /// Returns whether a source is in another namespace than this one, which is that of the Alert.
+    pub fn crosses(&self, namespace: &str) -> bool {
+        self.sources.iter().any(|source| source.namespace != namespace)
+    }
+
+    /// Returns whether the Alert selects the severity and the resource of a notice. Matches no expression.
+    pub fn concerns(&self, notice: &Notice, labels: &BTreeMap<String, String>) -> bool {
+        self.is_severe(notice) && self.has(&notice.kind, &notice.namespace, &notice.name, labels)
+    }
+
+    /// Returns expressions for [`Self::select`], with empty caches. Drop them after some notices: the Alert itself keeps no
+    /// caches, so that the memory of all Alerts does not grow with the messages.
+    pub fn expressions(&self) -> Expressions {
+        self.expressions.clone()
+    }
+
     /// Returns the notice with the fields of the Alert for a Provider of this type, if the Alert selects its severity and
-    /// text.
-    pub fn select(&self, notice: &Notice, kind: ProviderType) -> Option<Notice> {
-        let is_severe = self.severity == EventSeverity::Info || notice.severity == Severity::Error;
-        let is_included = || self.included.as_ref().is_none_or(|list| list.is_match(&notice.message));
-        let is_selected = is_severe && is_included() && !self.excluded.is_match(&notice.message);
-        is_selected.then(|| {
-            let mut selected = notice.clone();
-            selected.key = format!("{} {}", self.name, notice.key);
-            // As in Flux, the Alert wins over the resource.
-            selected.metadata.extend(self.metadata.clone());
-            // Only the names of commit statuses are computed.
-            selected.alert = kind.is_commit_status().then(|| Arc::clone(&self.object));
-            selected
-        })
+    /// text. May take long, so call it without a lock, and not in an asynchronous task.
+    pub fn select(&self, notice: &Notice, kind: ProviderType, expressions: &Expressions) -> Option<Notice> {
+        (self.is_severe(notice) && expressions.select(&notice.message)).then(|| self.marked(notice, kind))
+    }
+
+    /// Returns a notice with the fields of the Alert for a Provider of this type.
+    pub fn marked(&self, notice: &Notice, kind: ProviderType) -> Notice {
+        let mut marked = notice.clone();
+        marked.key = format!("{} {}", self.name, notice.key);
+        // As in Flux, the Alert wins over the resource.
+        marked.metadata.extend(self.metadata.clone());
+        // Only the names of commit statuses are computed.
+        marked.alert = kind.is_commit_status().then(|| Arc::clone(&self.object));
+        marked
+    }
+
+    fn is_severe(&self, notice: &Notice) -> bool {
+        self.severity == EventSeverity::Info || notice.severity == Severity::Error
     }
 }
 
@@ -198,7 +237,7 @@ mod tests {
         assert!(!has("Function", "shop", "api", "a"));
         let with = |severity, message: &str| {
             let notice = Notice { severity, message: message.to_owned(), ..notice("a", crate::Priority::State) };
-            selection.select(&notice, ProviderType::Github)
+            selection.select(&notice, ProviderType::Github, &selection.expressions())
         };
         let taken = with(Severity::Error, "it failed").unwrap();
         assert_eq!(taken.ordered()[0], ("summary", "production"));
@@ -210,11 +249,21 @@ mod tests {
     }
 
     #[test]
+    fn expressions_match_the_first_four_kib_of_a_text() {
+        let spec = json!({
+            "providerRef": {"name": "chat"}, "eventSources": [{"kind": "GitSync", "name": "*"}], "inclusionList": ["found"],
+        });
+        let expressions = read(spec, false).unwrap().expressions();
+        assert!(expressions.select(&format!("{}found", "ä".repeat((MATCHED - 5) / 2))));
+        assert!(!expressions.select(&format!("{}found", "ä".repeat(MATCHED / 2))));
+    }
+
+    #[test]
     fn only_messages_that_set_commit_statuses_have_the_alert_and_share_it() {
         let spec = json!({"providerRef": {"name": "chat"}, "eventSources": [{"kind": "GitSync", "name": "*"}]});
         let selection = read(spec, false).unwrap();
         let offered = notice("a", crate::Priority::State);
-        let of = |kind| selection.select(&offered, kind).unwrap();
+        let of = |kind| selection.select(&offered, kind, &selection.expressions()).unwrap();
         assert_eq!(of(ProviderType::Slack).alert, None);
         let [one, other] = [of(ProviderType::Github), of(ProviderType::AzureDevops)];
         assert!(Arc::ptr_eq(one.alert.as_ref().unwrap(), other.alert.as_ref().unwrap()));

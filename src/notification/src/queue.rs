@@ -118,7 +118,7 @@ impl Queue {
             Priority::Failure | Priority::State => waiting >= MINUTES * self.per_minute,
         };
         if is_full {
-            return self.count(notice, now);
+            return self.count(notice, 1, now);
         }
         if priority == Priority::Failure {
             self.promote(&notice.topic());
@@ -244,7 +244,7 @@ impl Queue {
             while self.waiting[at(priority)].front().is_some_and(|item| item.offered + TRIED <= now) {
                 let Some(item) = self.waiting[at(priority)].pop_front() else { break };
                 self.bytes = self.bytes.saturating_sub(item.notice.bytes());
-                self.count(item.notice, now);
+                self.count(item.notice, 1, now);
             }
         }
     }
@@ -255,11 +255,12 @@ impl Queue {
         while self.bytes > BYTES {
             let Some(item) = self.waiting.iter_mut().rev().find_map(VecDeque::pop_front) else { break };
             self.bytes = self.bytes.saturating_sub(item.notice.bytes());
-            self.count(item.notice, now);
+            self.count(item.notice, 1, now);
         }
     }
 
-    fn count(&mut self, notice: Notice, now: Duration) {
+    /// Counts notices like this one for the summary, and sends none of them.
+    pub fn count(&mut self, notice: Notice, times: u64, now: Duration) {
         let reason = notice.reason.clone();
         let more = self.more.get_or_insert_with(|| {
             Box::new(More { first: notice.clone(), since: now, reasons: BTreeMap::new(), others: 0 })
@@ -268,9 +269,9 @@ impl Queue {
             more.first.severity = Severity::Error;
         }
         if more.reasons.len() < REASONS || more.reasons.contains_key(&reason) {
-            *more.reasons.entry(reason).or_default() += 1;
+            *more.reasons.entry(reason).or_default() += times;
         } else {
-            more.others += 1;
+            more.others += times;
         }
     }
 
@@ -296,7 +297,8 @@ impl Queue {
     }
 }
 
-const fn at(priority: Priority) -> usize {
+/// Returns the index of a priority, the most important one first.
+pub(crate) const fn at(priority: Priority) -> usize {
     match priority {
         Priority::Failure => 0,
         Priority::State => 1,

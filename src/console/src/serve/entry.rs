@@ -141,7 +141,7 @@ impl Shared {
         // The page opens even if the server does not report the name of the user or refuses the question.
         let user = cluster.user_name().await.ok().flatten().unwrap_or_else(|| UNKNOWN.to_owned());
         let owner = Owner::of(&user);
-        let session = Arc::new(self.session_of(cluster, (&user, &owner), csrf));
+        let session = Arc::new(self.session_of(cluster, (&user, &owner), csrf).with_kubeconfig());
         let stop = session.stop.clone();
         self.sessions.lock().open(digest(&token, origin), owner, (session, stop), None, Timestamp::now());
         self.with_cookie(answer::see_other("/"), &token, origin)

@@ -94,7 +94,7 @@ impl Lists {
         let watches = memory.try_watch(group, name.kinds().len())?;
         let stop = stop.child_token();
         let list = Arc::new(List {
-            watched: Watched::begin(name.kinds(), cluster, namespace, memory.share_of_list(), &stop),
+            watched: Watched::begin(name.kinds(), cluster, namespace, memory.share_of_list(group), &stop),
             used: Mutex::new(Instant::now()),
             _watches: watches,
             _end: stop.clone().drop_guard(),
@@ -111,10 +111,10 @@ impl Lists {
         name: ListName,
         cluster: &Cluster,
         namespace: &str,
-        memory: &RowMemory,
+        (memory, group): (&RowMemory, &str),
     ) -> Option<Arc<Watched>> {
         let _turn = memory.list().await?;
-        let rows = Arc::new(Watched::empty(name.kinds(), memory.share_of_list()));
+        let rows = Arc::new(Watched::empty(name.kinds(), memory.share_of_list(group)));
         {
             let mut once = self.once.lock();
             once.retain(|other| other.strong_count() > 0);

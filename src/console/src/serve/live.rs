@@ -1,5 +1,8 @@
 //! The stream that reports when a page has to be read again. It can also deliver the lines of a log.
 //!
+//! Invariant: a stream ends within 30 s after the API server has begun to refuse the token of its session, also if the page
+//! changes all the time.
+//!
 //! Not here: the changes themselves. The browser reads the page again, with the same checks as for the first read.
 
 use std::convert::Infallible;
@@ -10,9 +13,11 @@ use axum::Extension;
 use axum::body::Body;
 use axum::response::Response;
 use bytes::Bytes;
+use futures::stream::BoxStream;
 use futures::{StreamExt as _, stream};
 use http::{StatusCode, Uri};
 use tokio::sync::watch;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::answer;
@@ -21,8 +26,9 @@ use super::follow::{Followed, event, follow};
 use super::lists::{List, ListName};
 use super::log::Wanted;
 use super::pages::query;
-use super::session::Its;
+use super::session::{Credentials, Its, Session};
 use super::watched::Watched;
+use crate::filter::Query;
 use crate::freshness::{AgentReader, Stale};
 use crate::row::FleetKind;
 use mainstay_cluster::Cluster;
@@ -32,6 +38,10 @@ use mainstay_object::Key;
 const PAUSE: Duration = Duration::from_millis(200);
 /// Interval of probes, and of messages without content, which show that the connection works.
 const HEARTBEAT: Duration = Duration::from_secs(10);
+
+/// The last message of a stream whose token is refused.
+const REFUSED: &str = "the API server no longer accepts the token of this session, because it has expired or was revoked. \
+                       Sign in again with a new token";
 
 /// The content type of streams.
 pub(super) const STREAM: &str = "text/event-stream";
@@ -57,6 +67,11 @@ struct Stream {
     reported: Option<Option<Stale>>,
     cluster: Cluster,
     agent: AgentReader,
+    credentials: Credentials,
+    /// When the next probe is sent.
+    probe_at: Instant,
+    /// Cancelled when the API server refuses the token.
+    refused: CancellationToken,
     /// The list that the stream keeps; `None` for the fleet.
     _list: Option<Arc<List>>,
     _open: ConnectionPermit,
@@ -75,8 +90,11 @@ impl Stream {
         }
     }
 
-    /// Waits for the next message; `None` at the end of the session.
+    /// Waits for the next message; `None` at the end of the session, or after the message that the token is refused.
     async fn next(&mut self) -> Option<Bytes> {
+        if self.refused.is_cancelled() {
+            return None;
+        }
         loop {
             let stale = self.watched.stale();
             if self.reported != Some(stale) {
@@ -93,9 +111,15 @@ impl Stream {
             tokio::select! {
                 () = self.stop.cancelled() => return None,
                 changed = self.changes.changed() => changed.ok()?,
-                () = tokio::time::sleep(HEARTBEAT) => {
+                // Changes do not delay the probe.
+                () = tokio::time::sleep_until(self.probe_at) => {
+                    self.probe_at = Instant::now() + HEARTBEAT;
                     let probe = self.watched.probe(&self.cluster, &self.agent);
                     self.stop.run_until_cancelled(probe).await?;
+                    if self.credentials == Credentials::Token && self.watched.is_refused() {
+                        self.refused.cancel();
+                        return Some(event("ended", REFUSED));
+                    }
                     if self.reported == Some(self.watched.stale()) {
                         return Some(Bytes::from_static(b":\n\n"));
                     }
@@ -124,20 +148,29 @@ fn freshness(stale: Option<Stale>) -> Bytes {
 }
 
 pub(super) async fn events(Extension(session): Its, uri: Uri) -> Response {
-    let open = match session.connections.try_stream() {
-        Ok(open) => open,
-        Err(full) => return no_stream(full),
-    };
     let query = query(&uri);
+    let stream = match open(&session, &query).await {
+        Ok(stream) => stream,
+        Err(refusal) => return refusal,
+    };
+    let log = log(&session, &query);
+    // The session is dropped, so that the stream does not keep it alive.
+    drop(session);
+    answer::of_type(StatusCode::OK, STREAM, Body::from_stream(joined(stream, log).map(Ok::<_, Infallible>)))
+}
+
+/// Opens the stream of a page.
+///
+/// # Errors
+/// Fails with the response that refuses the stream.
+async fn open(session: &Session, query: &Query) -> Result<Stream, Response> {
+    let open = session.connections.try_stream().map_err(no_stream)?;
     let list = match ListName::of_word(query.get("list")) {
         None => None,
-        Some(name) => {
-            let Some(list) = session.list(name) else {
-                let text = "Too many pages with lists are open. Reload this page later.";
-                return answer::message(StatusCode::TOO_MANY_REQUESTS, "Too many pages", text);
-            };
-            Some(list)
-        }
+        Some(name) => Some(session.list(name).ok_or_else(|| {
+            let text = "Too many pages with lists are open. Reload this page later.";
+            answer::message(StatusCode::TOO_MANY_REQUESTS, "Too many pages", text)
+        })?),
     };
     let (watched, stop) = match &list {
         Some(list) => (Arc::clone(&list.watched), list.stop.clone()),
@@ -153,25 +186,107 @@ pub(super) async fn events(Extension(session): Its, uri: Uri) -> Response {
     };
     let changes = watched.changes();
     let is_missing = query.get("seen").parse::<u64>().is_ok_and(|seen| seen != *changes.borrow());
-    let known = (!is_missing).then(String::new);
-    let log = if query.get("log-kind").is_empty() || query.get("pod").is_empty() {
-        stream::empty().boxed()
-    } else {
-        let object = |part: &str| query.get(&format!("log-{part}")).to_owned();
-        let object = Key::new(object("group"), object("kind"), Some(&*object("namespace")), object("name"));
-        follow(&session, Followed { object, wanted: Wanted::of(&query) }).boxed()
-    };
-    // The log ends with the other messages, so that the browser opens the stream again.
-    let ended = stop.clone().cancelled_owned();
-    // The session is dropped, so that the stream does not keep it alive.
-    let (cluster, agent) = (session.cluster.clone(), session.readers.agent.clone());
-    drop(session);
-    let stream =
-        Stream { watched, stop, about, changes, known, reported: None, cluster, agent, _list: list, _open: open };
+    Ok(Stream {
+        watched,
+        stop,
+        about,
+        changes,
+        known: (!is_missing).then(String::new),
+        reported: None,
+        cluster: session.cluster.clone(),
+        agent: session.readers.agent.clone(),
+        credentials: session.credentials,
+        probe_at: Instant::now() + HEARTBEAT,
+        refused: CancellationToken::new(),
+        _list: list,
+        _open: open,
+    })
+}
+
+/// Returns the messages of the log that the page follows.
+fn log(session: &Session, query: &Query) -> BoxStream<'static, Bytes> {
+    if query.get("log-kind").is_empty() || query.get("pod").is_empty() {
+        return stream::empty().boxed();
+    }
+    let object = |part: &str| query.get(&format!("log-{part}")).to_owned();
+    let object = Key::new(object("group"), object("kind"), Some(&*object("namespace")), object("name"));
+    follow(session, Followed { object, wanted: Wanted::of(query) }).boxed()
+}
+
+/// Joins the messages of a stream with those of a log. The log ends with the stream, so that the browser opens both again.
+fn joined(stream: Stream, log: BoxStream<'static, Bytes>) -> impl futures::Stream<Item = Bytes> + Send + 'static {
+    let (ended, refused) = (stream.stop.clone().cancelled_owned(), stream.refused.clone().cancelled_owned());
     let messages = stream::unfold(stream, |mut stream| async move {
         let message = stream.next().await?;
         Some((message, stream))
     });
-    let all = stream::select(messages, log).take_until(ended).map(Ok::<_, Infallible>);
-    answer::of_type(StatusCode::OK, STREAM, Body::from_stream(all))
+    stream::select(messages, log.take_until(refused)).take_until(ended)
+}
+
+#[cfg(test)]
+mod tests {
+    use http::{Request, Response as HttpResponse};
+
+    use super::*;
+    use crate::serve::row_memory::RowMemory;
+    use crate::serve::session::tests::session_of;
+
+    /// Time after which a stream counts as one that goes on. The clock is paused.
+    const WITHIN: Duration = Duration::from_secs(30);
+
+    /// Returns the messages of a stream, with a log that does not end, if the API server responds with this status.
+    /// Returns `None` if the stream goes on.
+    async fn messages(status: u16, credentials: Credentials) -> Option<String> {
+        let service = tower::service_fn(move |_: Request<kube::client::Body>| {
+            let response = HttpResponse::builder().status(status).body(Body::from("{}")).unwrap();
+            std::future::ready(Ok::<_, Infallible>(response))
+        });
+        let session = session_of(&RowMemory::default(), kube::Client::new(service, "default"));
+        let session = if credentials == Credentials::Kubeconfig { session.with_kubeconfig() } else { session };
+        let stream = open(&session, &Query::parse(b"")).await.ok().unwrap();
+        let all = joined(stream, stream::pending().boxed()).collect::<Vec<Bytes>>();
+        let all = tokio::time::timeout(WITHIN, all).await.ok()?;
+        Some(String::from_utf8(all.concat()).unwrap())
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_stream_and_its_log_end_with_a_message_when_the_api_server_refuses_the_token() {
+        let text = messages(401, Credentials::Token).await.expect("the stream ends");
+        let (_, last) = text.split_once("event: ended\n").unwrap();
+        assert!(
+            last.starts_with("data: the API server no longer accepts the token") && last.ends_with("\n\n"),
+            "{text}"
+        );
+        assert_eq!(last.matches("\n\n").count(), 1, "no message follows: {text}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_stream_goes_on_while_the_token_is_accepted_or_the_api_server_does_not_say() {
+        // The status 403 is about the question for the user's name.
+        for status in [200, 403, 404, 503] {
+            assert_eq!(messages(status, Credentials::Token).await, None, "{status}");
+        }
+        // The next request may have a new token of the kubeconfig.
+        assert_eq!(messages(401, Credentials::Kubeconfig).await, None);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn changes_of_the_page_do_not_delay_the_end_of_the_stream() {
+        let service = tower::service_fn(|_: Request<kube::client::Body>| {
+            let response = HttpResponse::builder().status(401_u16).body(Body::from("{}")).unwrap();
+            std::future::ready(Ok::<_, Infallible>(response))
+        });
+        let session = session_of(&RowMemory::default(), kube::Client::new(service, "default"));
+        let stream = open(&session, &Query::parse(b"")).await.ok().unwrap();
+        let (watched, stop) = (Arc::clone(&stream.watched), stream.stop.clone());
+        tokio::spawn(async move {
+            while !stop.is_cancelled() {
+                watched.note_change();
+                tokio::time::sleep(PAUSE).await;
+            }
+        });
+        let all = joined(stream, stream::empty().boxed()).collect::<Vec<Bytes>>();
+        let all = tokio::time::timeout(WITHIN, all).await.expect("the stream ends").concat();
+        assert!(String::from_utf8_lossy(&all).contains("event: ended\n"));
+    }
 }

@@ -1,5 +1,5 @@
 //! The memory of pages that read many or large objects: trees, differences, networks, Functions, objects, and their forms. The pages of
-//! hand edits take memory, too.
+//! hand edits take memory, too, and so do the lists with which watches begin.
 //!
 //! Invariant: the memory of all such pages at the same time is limited, and so is that of the sessions of a group of users. A
 //! page waits for its part, and is refused after [`PATIENCE`]. It has its part for at most [`LONGEST`], and keeps the part of
@@ -34,6 +34,10 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// Maximum time for reading a page, and for a part that the page can be without.
 pub(super) const LONGEST: Duration = Duration::from_secs(60);
 const PART: Duration = Duration::from_secs(30);
+
+/// Memory of the list of a watch, in MiB. A page of a list has at most 4 MiB, and takes three times its size while it is
+/// parsed.
+const LIST: usize = 12;
 
 /// A page that reads many or large objects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -94,6 +98,11 @@ impl PageMemory {
         Self { limits: None, forms: FormMemory::default(), work: Arc::new(Semaphore::new(1)) }
     }
 
+    /// Returns the memory of the lists of a group of users.
+    pub(super) fn lists(&self, group: &str) -> ListMemory {
+        ListMemory { limits: self.limits.as_ref().map(|limits| (limits.pages.clone(), group.to_owned())) }
+    }
+
     /// Returns the pages of a new session of a group of users.
     pub(super) fn of_session(&self, group: &str) -> SessionPages {
         let limits = self.limits.as_ref().map(|limits| SessionLimits {
@@ -102,6 +111,32 @@ impl PageMemory {
             own: Arc::new(Semaphore::new(OF_SESSION)),
         });
         SessionPages { limits, forms: self.forms.of_session(group), work: Arc::clone(&self.work) }
+    }
+}
+
+/// The memory of the lists with which the watches of a group of users begin.
+#[derive(Clone)]
+pub(super) struct ListMemory {
+    /// `None` without limits.
+    limits: Option<(GroupPermits, String)>,
+}
+
+/// The memory of a list until it is complete or has failed.
+pub(super) struct ListPermit {
+    _held: Option<GroupPermit>,
+}
+
+impl ListMemory {
+    /// Waits for the memory of a list.
+    pub(super) async fn acquire(&self) -> ListPermit {
+        let Some((pages, group)) = &self.limits else { return ListPermit { _held: None } };
+        ListPermit { _held: pages.acquire(group, LIST).await }
+    }
+
+    /// Takes the memory of a list if it is free.
+    pub(super) fn try_acquire(&self) -> Option<ListPermit> {
+        let Some((pages, group)) = &self.limits else { return Some(ListPermit { _held: None }) };
+        Some(ListPermit { _held: Some(pages.try_acquire(group, LIST).ok()?) })
     }
 }
 

@@ -9,12 +9,12 @@ use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 
 use super::connection_permits::{ConnectionPermits, SessionConnections};
 use super::group_permits::{GroupPermit, GroupPermits, WATCHES};
-use super::page_memory::{PageMemory, SessionPages};
+use super::page_memory::{ListMemory, PageMemory, SessionPages};
 use super::shared_rows::{SharedRow, SharedRows};
 use crate::row::Row;
 
 /// Maximum size of the rows of all sessions, of the fleet of one session, and of a further list of a session, in KiB.
-const ALL: usize = 36 << 10;
+const ALL: usize = 28 << 10;
 const OF_SESSION: usize = 8 << 10;
 const OF_LIST: usize = 2 << 10;
 /// Maximum number of lists without watches that are read at the same time.
@@ -55,14 +55,14 @@ impl RowMemory {
         }
     }
 
-    /// Returns the memory of the fleet of a new session.
-    pub(super) fn share(&self) -> SessionMemory {
-        self.share_of(OF_SESSION)
+    /// Returns the memory of the fleet of a new session of a group of users.
+    pub(super) fn share(&self, group: &str) -> SessionMemory {
+        self.share_of(OF_SESSION, group)
     }
 
-    /// Returns the memory of a further list of a session.
-    pub(super) fn share_of_list(&self) -> SessionMemory {
-        self.share_of(OF_LIST)
+    /// Returns the memory of a further list of a session of a group of users.
+    pub(super) fn share_of_list(&self, group: &str) -> SessionMemory {
+        self.share_of(OF_LIST, group)
     }
 
     /// Returns the memory of a command, whose one user reads pages without limits.
@@ -80,8 +80,13 @@ impl RowMemory {
         self.connections.of_session(group)
     }
 
-    fn share_of(&self, most: usize) -> SessionMemory {
-        SessionMemory { all: self.clone(), free: Arc::new(Semaphore::new(most)), most }
+    fn share_of(&self, most: usize, group: &str) -> SessionMemory {
+        SessionMemory {
+            all: self.clone(),
+            free: Arc::new(Semaphore::new(most)),
+            most,
+            objects: self.pages.lists(group),
+        }
     }
 
     /// Takes so many watches beside those of the fleets for a group of users, if the server and the group have them.
@@ -107,6 +112,8 @@ pub(super) struct SessionMemory {
     free: Arc<Semaphore>,
     /// Its maximum in KiB.
     most: usize,
+    /// The memory of the objects that become rows, while they are listed.
+    objects: ListMemory,
 }
 
 /// A row with its memory.
@@ -136,6 +143,11 @@ impl SessionMemory {
     /// Returns the row that other sessions have, if it is equal.
     pub(super) fn shared(&self, row: Row) -> Arc<SharedRow> {
         self.all.rows.share(row)
+    }
+
+    /// Returns the memory of the objects that become rows, while they are listed.
+    pub(super) fn objects(&self) -> &ListMemory {
+        &self.objects
     }
 
     /// Returns the maximum size of its rows, in MiB.
@@ -191,6 +203,7 @@ mod tests {
     use crate::row::{FleetKind, row};
     use crate::serve::{anonymous_bodies, form_memory, page_memory};
     use crate::session;
+    use mainstay_cluster::ApiServer;
 
     /// A row of about this size.
     fn row_of(name: &str, bytes: usize) -> Row {
@@ -202,7 +215,7 @@ mod tests {
     #[tokio::test]
     async fn a_session_keeps_rows_up_to_its_share() {
         let memory = RowMemory::default();
-        let (first, second) = (memory.share(), memory.share());
+        let (first, second) = (memory.share("a"), memory.share("b"));
         let mut kept = Vec::new();
         while kept.len() <= 8 << 10 >> 5
             && let Some(row) = first.keep(first.shared(row_of(&kept.len().to_string(), 40 << 10))).await
@@ -219,7 +232,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_row_waits_for_the_end_of_another_session_if_the_server_is_full() {
         let memory = RowMemory::of(64);
-        let (first, second) = (memory.share(), memory.share());
+        let (first, second) = (memory.share("a"), memory.share("b"));
         let held = first.keep(first.shared(row_of("a", 40 << 10))).await.unwrap();
         let other = second.shared(row_of("b", 40 << 10));
         assert!(second.try_keep(&other).is_none());
@@ -235,7 +248,7 @@ mod tests {
     #[tokio::test]
     async fn equal_rows_of_sessions_take_the_memory_of_the_server_once() {
         let memory = RowMemory::of(64);
-        let sessions: Vec<SessionMemory> = (0..20).map(|_| memory.share()).collect();
+        let sessions: Vec<SessionMemory> = (0..20).map(|_| memory.share("a")).collect();
         let keep = |session: &SessionMemory, bytes| session.try_keep(&session.shared(row_of("a", bytes)));
         let kept: Vec<KeptRow> = sessions.iter().map(|session| keep(session, 40 << 10).unwrap()).collect();
         assert!(kept.iter().all(|row| row.is(&kept[0].shared)) && memory.rows.len() == 1);
@@ -252,8 +265,8 @@ mod tests {
     #[test]
     fn a_list_has_a_smaller_share() {
         let memory = RowMemory::default();
-        let list = memory.share_of_list();
-        assert_eq!((list.mebibytes(), memory.share().mebibytes()), (2, 8));
+        let list = memory.share_of_list("a");
+        assert_eq!((list.mebibytes(), memory.share("a").mebibytes()), (2, 8));
         let mut kept = Vec::new();
         while let Some(row) = list.try_keep(&list.shared(row_of(&kept.len().to_string(), 40 << 10))) {
             kept.push(row);
@@ -276,7 +289,8 @@ mod tests {
         let (limit, _) = limit.split_once("Mi").unwrap();
         let pages = (page_memory::ALL << 10) + page_memory::UNREAD;
         let forms = form_memory::ALL + anonymous_bodies::ALL;
-        let all = WITHOUT_SESSIONS + ALL + session::ALL * WITHOUT_ROWS + WATCHES.server * OF_WATCH + pages + forms;
+        let watches = session::ALL * WITHOUT_ROWS + WATCHES.server * OF_WATCH + (ApiServer::EVENT_MEMORY >> 10);
+        let all = WITHOUT_SESSIONS + ALL + watches + pages + forms;
         assert!(all <= limit.parse::<usize>().unwrap() << 10, "{all} KiB of {limit} MiB");
     }
 }

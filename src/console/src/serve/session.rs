@@ -35,6 +35,15 @@ pub(super) const LOGS: usize = 8;
 /// The session of a request, as a handler receives it.
 pub(super) type Its = Extension<Arc<Session>>;
 
+/// The credentials of a session.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Credentials {
+    /// A token. The session ends when the API server refuses it.
+    Token,
+    /// Those of the user's kubeconfig, which may be renewed.
+    Kubeconfig,
+}
+
 /// A session: its connection, its user and its fleet.
 pub(super) struct Session {
     pub(super) cluster: Cluster,
@@ -47,6 +56,7 @@ pub(super) struct Session {
     pub(super) csrf: String,
     /// How the session ends; `None` for a session of the command or of a proxy.
     end: Option<SessionEnd>,
+    pub(super) credentials: Credentials,
     fleet: Mutex<WatchedFleet>,
     lists: Lists,
     /// The group of users that shares limits of watches and of pages.
@@ -90,7 +100,8 @@ impl Session {
             namespace: Mutex::new(namespace.to_owned()),
             csrf,
             end: None,
-            fleet: Mutex::new(WatchedFleet::begin(cluster, namespace, memory, &stop)),
+            credentials: Credentials::Token,
+            fleet: Mutex::new(WatchedFleet::begin(cluster, namespace, (memory, &group), &stop)),
             lists: Lists::default(),
             memory: memory.clone(),
             pages: memory.pages(&group),
@@ -110,6 +121,10 @@ impl Session {
 
     pub(super) fn with_end(self, end: Option<SessionEnd>) -> Self {
         Self { end, ..self }
+    }
+
+    pub(super) fn with_kubeconfig(self) -> Self {
+        Self { credentials: Credentials::Kubeconfig, ..self }
     }
 
     /// Returns whether it is a session of a user whose name the API server reports as this one.
@@ -132,7 +147,7 @@ impl Session {
     /// fleet end.
     pub(super) fn watch_within(&self, namespace: &str) {
         namespace.clone_into(&mut self.namespace.lock());
-        *self.fleet.lock() = WatchedFleet::begin(&self.cluster, namespace, &self.memory, &self.stop);
+        *self.fleet.lock() = WatchedFleet::begin(&self.cluster, namespace, (&self.memory, &self.group), &self.stop);
         self.lists.end();
     }
 
@@ -143,7 +158,7 @@ impl Session {
 
     /// Reads a list without watches; `None` if the server reads too many such lists.
     pub(super) async fn list_once(&self, name: ListName) -> Option<Arc<Watched>> {
-        self.lists.once(name, &self.cluster, &self.namespace(), &self.memory).await
+        self.lists.once(name, &self.cluster, &self.namespace(), (&self.memory, &self.group)).await
     }
 
     /// Returns the namespace to show first.
@@ -188,10 +203,15 @@ impl Session {
 }
 
 impl WatchedFleet {
-    fn begin(cluster: &Cluster, namespace: &str, memory: &RowMemory, stop: &CancellationToken) -> Self {
+    fn begin(
+        cluster: &Cluster,
+        namespace: &str,
+        (memory, group): (&RowMemory, &str),
+        stop: &CancellationToken,
+    ) -> Self {
         let stop = stop.child_token();
         Self {
-            watched: Watched::begin(&FleetKind::ALL, cluster, namespace, memory.share(), &stop),
+            watched: Watched::begin(&FleetKind::ALL, cluster, namespace, memory.share(group), &stop),
             _end: stop.clone().drop_guard(),
             stop,
         }

@@ -16,8 +16,10 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use super::kind_events::KindEvents;
+use super::probe::Probe;
 use super::row_memory::{KeptRow, SessionMemory};
-use crate::freshness::{Agent, AgentReader, Probed, Stale};
+use crate::freshness::{AgentReader, Stale};
 use crate::row::{FleetKind, Row, row};
 use crate::text::{MESSAGE, plain};
 use mainstay_cluster::reflector::{Change, Name, name_of};
@@ -30,13 +32,6 @@ const AGAIN: Duration = Duration::from_secs(10);
 const REFUSED: Backoff = Backoff::new(AGAIN, Duration::from_secs(300));
 /// Maximum time that a page waits for the first lists.
 const PATIENCE: Duration = Duration::from_secs(8);
-
-/// Minimum time between two probes of a session.
-const PROBED_EVERY: Duration = Duration::from_secs(8);
-/// Time within which the API server responds to a probe.
-const ANSWERED_WITHIN: Duration = Duration::from_secs(5);
-/// Delay before the next read of a Lease that could not be read.
-const LEASE_AGAIN: Duration = Duration::from_secs(300);
 
 /// Whether the rows of a kind are all that the user may see.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -71,9 +66,7 @@ pub(super) struct Watched {
     /// The number of changes so far.
     changes: watch::Sender<u64>,
     memory: SessionMemory,
-    probed: Mutex<Probed>,
-    /// When the next probe is sent, and when the Lease is read next.
-    due: Mutex<(Instant, Instant)>,
+    probe: Probe,
 }
 
 impl Watched {
@@ -84,8 +77,7 @@ impl Watched {
             kinds: Mutex::new(kinds.iter().map(|kind| (*kind, empty())).collect()),
             changes: watch::Sender::new(0),
             memory,
-            probed: Mutex::new(Probed::new(Timestamp::now())),
-            due: Mutex::new((Instant::now(), Instant::now())),
+            probe: Probe::new(),
         }
     }
 
@@ -114,7 +106,7 @@ impl Watched {
     fn remove(&self, kind: FleetKind) {
         let removed = self.kinds.lock().remove(&kind);
         drop(removed);
-        self.changes.send_modify(|count| *count += 1);
+        self.note_change();
     }
 
     async fn follow(&self, kind: FleetKind, cluster: &Cluster, namespace: &str) {
@@ -127,29 +119,35 @@ impl Watched {
             tokio::time::sleep(AGAIN).await;
         };
         let mut whole = Phase::Complete;
-        let mut reflector = cluster.states(&served, Selection::default());
+        let watch = |selection| KindEvents::new(cluster, &served, selection, self.memory.objects().clone());
+        let mut events = watch(Selection::default());
         let (mut refusals, mut began) = (0, Instant::now());
         loop {
-            match reflector.next().await {
-                Change::Changed { name, live, .. } => self.keep(kind, name, row(kind, &live)).await,
+            match events.next().await {
+                Change::Changed { name, live, .. } => {
+                    let row = row(kind, &live);
+                    // The row may wait for memory, and the object may be large.
+                    drop(live);
+                    self.keep(kind, name, row).await;
+                }
                 Change::Gone { name, .. } => self.change(|kinds| kinds.get_mut(&kind)?.rows.remove(&name)),
                 Change::Complete { .. } | Change::Resumed => self.enter(kind, whole.clone()),
                 Change::Failed(error) if error.is_forbidden() && whole == Phase::Complete && !namespace.is_empty() => {
                     whole = Phase::Within(namespace.to_owned());
                     let _ = self.clear(kind, Phase::Loading);
-                    reflector = cluster.states(&served, Selection::default().within(namespace));
+                    events = watch(Selection::default().within(namespace));
                 }
                 Change::Failed(error) => {
                     if self.fail(kind, &error) == Rows::Removed {
                         // A watch that resumes would not bring them again, so the next attempt begins with a list.
-                        // If there were none, the reflector stays, with its backoff. A user who may list but not
+                        // If there were none, the watch stays, with its backoff. A user who may list but not
                         // watch is refused each time, after a list.
                         refusals = if began.elapsed() > REFUSED.delay(u32::MAX) { 1 } else { refusals + 1 };
                         tokio::time::sleep(REFUSED.jittered(refusals, fastrand::f64())).await;
                         began = Instant::now();
                         let all = Selection::default();
                         let selection = if let Phase::Within(namespace) = &whole { all.within(namespace) } else { all };
-                        reflector = cluster.states(&served, selection);
+                        events = watch(selection);
                     }
                 }
                 Change::Unreadable { .. } => {}
@@ -174,6 +172,7 @@ impl Watched {
             Ok(None) => return self.enter(kind, Phase::NotInstalled),
             Err(error) => return self.fail_once(kind, &error),
         };
+        let _permit = self.memory.objects().acquire().await;
         let mut whole = Phase::Complete;
         let mut objects = cluster.list(&served, Selection::default());
         loop {
@@ -227,7 +226,7 @@ impl Watched {
 
     fn change(&self, change: impl FnOnce(&mut BTreeMap<FleetKind, OfKind>) -> Option<KeptRow>) {
         change(&mut self.kinds.lock());
-        self.changes.send_modify(|count| *count += 1);
+        self.note_change();
     }
 
     fn enter(&self, kind: FleetKind, phase: Phase) {
@@ -236,7 +235,7 @@ impl Watched {
         if let Some(of_kind) = kinds.get_mut(&kind).filter(is_new) {
             (of_kind.phase, of_kind.failing) = (phase, None);
             drop(kinds);
-            self.changes.send_modify(|count| *count += 1);
+            self.note_change();
         }
     }
 
@@ -252,7 +251,7 @@ impl Watched {
         (of_kind.phase, of_kind.failing, of_kind.is_cut) = (phase, None, false);
         drop(kinds);
         drop(rows);
-        self.changes.send_modify(|count| *count += 1);
+        self.note_change();
         if had_rows { Rows::Removed } else { Rows::Kept }
     }
 
@@ -274,7 +273,7 @@ impl Watched {
         let since = of_kind.failing.take().map_or_else(Timestamp::now, |(since, _)| since);
         of_kind.failing = Some((since, said(error)));
         drop(kinds);
-        self.changes.send_modify(|count| *count += 1);
+        self.note_change();
         Rows::Kept
     }
 
@@ -285,36 +284,18 @@ impl Watched {
 
     /// Asks whether the API server and the agent are alive, unless they were asked just before.
     pub(super) async fn probe(&self, cluster: &Cluster, agent: &AgentReader) {
-        let now = Instant::now();
-        let is_lease_due = {
-            let mut due = self.due.lock();
-            if due.0 > now {
-                return;
-            }
-            due.0 = now + PROBED_EVERY;
-            due.1 <= now
-        };
-        let asked = async {
-            let agent = if is_lease_due { Some(agent(cluster.clone()).await) } else { None };
-            if matches!(agent, Some(Agent::Leads | Agent::Away(_))) {
-                // The API server has answered this question.
-                return (true, agent);
-            }
-            let answer = cluster.user_name().await;
-            let is_answering = answer.err().is_none_or(|error| error.code().is_some_and(|code| code < 500));
-            (is_answering, agent.filter(|_| is_answering))
-        };
-        let (is_answering, agent) = tokio::time::timeout(ANSWERED_WITHIN, asked).await.unwrap_or((false, None));
-        if agent == Some(Agent::Unknown) {
-            self.due.lock().1 = now + LEASE_AGAIN;
-        }
-        self.probed.lock().record(is_answering, agent, Timestamp::now());
+        self.probe.ask(cluster, agent).await;
+    }
+
+    /// Returns whether the API server did not accept the token in the last probe.
+    pub(super) fn is_refused(&self) -> bool {
+        self.probe.is_refused()
     }
 
     /// Returns since when the rows are old, and why; `None` if they are current.
     pub(super) fn stale(&self) -> Option<Stale> {
         let failing = self.kinds.lock().values().filter_map(|kind| Some(kind.failing.as_ref()?.0)).min();
-        self.probed.lock().stale(failing)
+        self.probe.stale(failing)
     }
 
     /// Waits until each kind has been listed once, or cannot be listed.
@@ -387,6 +368,11 @@ impl Watched {
         self.kinds.lock().values().any(is_limited)
     }
 
+    /// Counts a change, and notifies the streams.
+    pub(super) fn note_change(&self) {
+        self.changes.send_modify(|count| *count += 1);
+    }
+
     /// Returns the number of changes so far.
     pub(super) fn seen(&self) -> u64 {
         *self.changes.borrow()
@@ -431,106 +417,4 @@ pub(super) fn said(error: &Error) -> String {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::convert::Infallible;
-
-    use axum::body::Body;
-    use http::{Request, Response};
-    use serde_json::json;
-
-    use super::*;
-    use crate::serve::row_memory::RowMemory;
-    use mainstay_cluster::Scope;
-
-    /// Returns the error of an API server that responds with this code.
-    async fn refusal(code: u16) -> Error {
-        let service = tower::service_fn(move |_: Request<kube::client::Body>| {
-            let body = json!({"kind": "Status", "status": "Failure", "message": "no", "code": code}).to_string();
-            std::future::ready(Ok::<_, Infallible>(Response::builder().status(code).body(Body::from(body)).unwrap()))
-        });
-        let client = kube::Client::new(service, "default");
-        let kind = Kind::fixed("mainstay.dev/v1alpha1", "GitSync", "gitsyncs", Scope::Namespaced);
-        Cluster::from_clients(client.clone(), client).get(&kind, Some("shop"), "demo").await.unwrap_err()
-    }
-
-    /// Returns a complete fleet with one row.
-    async fn fleet() -> Watched {
-        let watched = Watched::empty(&FleetKind::ALL, RowMemory::default().share());
-        let live = json!({"metadata": {"namespace": "shop", "name": "demo"}});
-        let name = ("shop".to_owned(), "demo".to_owned());
-        watched.keep(FleetKind::GitSync, name, row(FleetKind::GitSync, &live)).await;
-        watched.enter(FleetKind::GitSync, Phase::Complete);
-        assert_eq!(watched.rows().len(), 1);
-        assert!(watched.unread(&[FleetKind::GitSync], "shop").is_empty());
-        watched
-    }
-
-    #[tokio::test]
-    async fn rows_do_not_stay_after_the_right_was_revoked() {
-        let watched = fleet().await;
-        let seen = watched.seen();
-        assert_eq!(watched.fail(FleetKind::GitSync, &refusal(403).await), Rows::Removed);
-        assert!(watched.rows().is_empty() && watched.row(FleetKind::GitSync, "shop", "demo").is_none());
-        assert!(watched.seen() > seen && watched.notes().iter().any(|note| note.contains("cannot be read")));
-        // A watch of one namespace begins without the rows of all others.
-        let watched = fleet().await;
-        assert_eq!(watched.clear(FleetKind::GitSync, Phase::Loading), Rows::Removed);
-        assert!(watched.rows().is_empty());
-        assert!(watched.notes().iter().any(|note| note.contains("still being read")));
-        assert_eq!(watched.unread(&[FleetKind::GitSync], "shop").len(), 1);
-        watched.enter(FleetKind::GitSync, Phase::Within("blog".to_owned()));
-        let unread = |namespace| watched.unread(&[FleetKind::GitSync], namespace).len();
-        assert_eq!((unread("shop"), unread("blog")), (1, 0));
-    }
-
-    #[tokio::test]
-    async fn a_refused_kind_without_rows_is_not_listed_by_a_new_watch() {
-        let watched = fleet().await;
-        let refused = refusal(403).await;
-        let results: Vec<Rows> = (0..3).map(|_| watched.fail(FleetKind::GitSync, &refused)).collect();
-        assert_eq!(results, [Rows::Removed, Rows::Kept, Rows::Kept]);
-        // A kind that was never listed has no rows either.
-        let empty = Watched::empty(&FleetKind::ALL, RowMemory::default().share());
-        assert_eq!(empty.fail(FleetKind::GitSync, &refused), Rows::Kept);
-        assert!(empty.is_limited());
-        // The watch that stays enters the phase again once it is permitted.
-        empty.enter(FleetKind::GitSync, Phase::Complete);
-        assert!(!empty.notes().iter().any(|note| note.contains("GitSync objects cannot be read")));
-    }
-
-    #[tokio::test]
-    async fn the_rows_of_a_fleet_end_with_its_watches_even_if_a_stream_keeps_it() {
-        let service = tower::service_fn(|_: Request<kube::client::Body>| {
-            std::future::pending::<Result<Response<Body>, Infallible>>()
-        });
-        let client = kube::Client::new(service, "default");
-        let cluster = Cluster::from_clients(client.clone(), client);
-        let (memory, stop) = (RowMemory::default(), CancellationToken::new());
-        let watched = Watched::begin(&FleetKind::ALL, &cluster, "shop", memory.share(), &stop);
-        let labels: serde_json::Map<_, _> = (0..8).map(|at| (at.to_string(), "x".repeat(508).into())).collect();
-        let live = json!({"metadata": {"namespace": "shop", "name": "demo", "labels": labels}});
-        let name = ("shop".to_owned(), "demo".to_owned());
-        watched.keep(FleetKind::GitSync, name, row(FleetKind::GitSync, &live)).await;
-        assert!(watched.memory() > 0 && watched.rows().len() == 1);
-        stop.cancel();
-        while !watched.kinds.lock().is_empty() {
-            tokio::task::yield_now().await;
-        }
-        assert_eq!((watched.memory(), watched.rows().len()), (0, 0));
-        // A row that arrives late is not kept.
-        let name = ("shop".to_owned(), "late".to_owned());
-        watched.keep(FleetKind::GitSync, name, row(FleetKind::GitSync, &live)).await;
-        assert!(watched.rows().is_empty());
-        watched.settled().await;
-    }
-
-    #[tokio::test]
-    async fn rows_stay_while_the_api_server_does_not_respond() {
-        let watched = fleet().await;
-        for code in [429, 503] {
-            assert_eq!(watched.fail(FleetKind::GitSync, &refusal(code).await), Rows::Kept);
-            assert_eq!(watched.rows().len(), 1);
-        }
-        assert!(watched.stale().is_some());
-    }
-}
+mod tests;

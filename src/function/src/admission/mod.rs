@@ -9,6 +9,8 @@
 //!
 //! Not here: permissions, which RBAC decides.
 
+#[expect(clippy::disallowed_methods, reason = "it reads bodies, with deadlines")]
+mod bodies;
 mod conversion_review;
 mod convert;
 mod default;

@@ -1,10 +1,11 @@
 //! Serves the webhooks over HTTPS.
 //!
 //! Invariant: every replica, leader or not, responds to requests from the request and the settings alone. No request
-//! goes to the cluster. Invariant: all bodies together take at most [`ROOM`] bytes, plus one converted list of at most
+//! goes to the cluster. Invariant: all bodies together take a bounded memory (`bodies`), and a list at most
 //! [`MAX_LIST`]. One request is validated at a time. A request that waits longer than [`PATIENCE`] fails. The API
-//! server then accepts the write (`failurePolicy: Ignore`), and the reconcile validates it. Invariant: contents of
-//! requests are not logged. Invariant: a path without a configured webhook returns 404 before its body is read.
+//! server then accepts the write (`failurePolicy: Ignore`), and the reconcile validates it. Invariant: a client whose
+//! body does not arrive gives way to a new client. Invariant: contents of requests are not logged. Invariant: a path
+//! without a configured webhook returns 404 before its body is read.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -22,26 +23,21 @@ use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 
+use super::bodies::{Bodies, CONNECTIONS, Fault, MAX_BODY};
 use super::conversion_review::{self, MAX_LIST};
 use super::hook::Hook;
 use super::review::{Review, Verdict};
 use crate::Settings;
 use loopback::Listener;
-use mainstay_cluster::listener::{self, Limits};
-use mainstay_cluster::{ServedCertificate, body};
+use mainstay_cluster::ServedCertificate;
+use mainstay_cluster::listener::{self, Limits, Receiving};
 use mainstay_object::failure::caught_now;
 
-/// Maximum bytes of a body: two objects of etcd's maximum size, with space for escapes.
-const MAX_BODY: usize = 4 << 20;
-/// Maximum bytes of all other bodies together.
-const ROOM: usize = 8 << 20;
-/// Unit of `ROOM`, in bytes.
-const UNIT: usize = 1 << 10;
-/// Maximum wait for memory, and for a body. The API server's timeout is 3 s.
+/// Maximum time for a body, and for the wait for validation. The API server's timeout is 3 s.
 const PATIENCE: Duration = Duration::from_secs(2);
 /// Limits for clients. An API server opens few connections, and closes idle ones after 90 s.
 const LIMITS: Limits = Limits {
-    connections: 64,
+    connections: CONNECTIONS,
     spare: 0,
     head: Duration::from_secs(3),
     whole: Duration::from_secs(10),
@@ -60,8 +56,7 @@ pub struct Admission {
     authorities: Option<Arc<RootCertStore>>,
     /// The webhooks that the cluster has configured.
     configured: RwLock<BTreeSet<Hook>>,
-    room: Semaphore,
-    list: Semaphore,
+    bodies: Bodies,
     judging: Semaphore,
     counts: Mutex<BTreeMap<(&'static str, &'static str), u64>>,
 }
@@ -90,8 +85,7 @@ impl Admission {
             served: Arc::default(),
             authorities,
             configured: RwLock::default(),
-            room: Semaphore::new(ROOM / UNIT),
-            list: Semaphore::new(1),
+            bodies: Bodies::default(),
             judging: Semaphore::new(1),
             counts: Mutex::default(),
         }
@@ -124,7 +118,7 @@ impl Admission {
     }
 
     async fn answer(self: Arc<Self>, request: Request<Incoming>) -> Response<Full<Bytes>> {
-        let (head, body) = request.into_parts();
+        let (head, body) = listener::receive(request, PATIENCE).into_parts();
         let hook = Hook::at(head.uri.path()).filter(|(hook, _)| self.configured.read().contains(hook));
         let answered = match hook {
             None => Err(Failed(StatusCode::NOT_FOUND, "there is no webhook at this path")),
@@ -140,7 +134,12 @@ impl Admission {
         response
     }
 
-    async fn judge(&self, hook: Hook, head: &Parts, mut body: Incoming) -> Result<(&'static str, Bytes), Failed> {
+    async fn judge(
+        &self,
+        hook: Hook,
+        head: &Parts,
+        mut body: Receiving<Incoming>,
+    ) -> Result<(&'static str, Bytes), Failed> {
         // API servers present a client certificate for admission, but not for conversion.
         let is_open = self.authorities.is_none() || hook == Hook::ConvertFunction;
         if !is_open && !listener::has_certificate(head) {
@@ -155,10 +154,7 @@ impl Admission {
         let Some(size) = body.size_hint().exact().and_then(|size| usize::try_from(size).ok()) else {
             return Err(Failed(StatusCode::LENGTH_REQUIRED, "a webhook wants a Content-Length"));
         };
-        let (room, units, most) = match hook {
-            Hook::ConvertFunction if size > MAX_BODY => (&self.list, 1, MAX_LIST),
-            _ => (&self.room, size.div_ceil(UNIT), MAX_BODY),
-        };
+        let most = if hook == Hook::ConvertFunction { MAX_LIST } else { MAX_BODY };
         if size > most {
             let why = if most == MAX_LIST {
                 "the list is larger than 24 MiB: ask for less at a time (kubectl --chunk-size)"
@@ -168,16 +164,14 @@ impl Admission {
             return Err(Failed(StatusCode::PAYLOAD_TOO_LARGE, why));
         }
         let busy = Failed(StatusCode::SERVICE_UNAVAILABLE, "there are too many reviews at the same time");
-        let units = u32::try_from(units).map_err(|_| busy)?;
-        let room = timeout(PATIENCE, room.acquire_many(units)).await;
-        let _room = room.map_err(|_| busy)?.map_err(|_| busy)?;
-        let slow = Failed(StatusCode::REQUEST_TIMEOUT, "the review did not come in time");
-        let read = timeout(PATIENCE, body::read(&mut body, most, |_| true)).await.map_err(|_| slow)?;
-        let body = read.map_err(|_| slow)?;
+        let received = self.bodies.read(&mut body, size).await.map_err(|fault| match fault {
+            Fault::NoMemory => busy,
+            Fault::Late => Failed(StatusCode::REQUEST_TIMEOUT, "the review did not come in time"),
+        })?;
         let judging = timeout(PATIENCE, self.judging.acquire()).await;
         let _judging = judging.map_err(|_| busy)?.map_err(|_| busy)?;
         // A panic fails only this request. The panic is not reported as a denial.
-        let judged = caught_now(|| self.verdict(hook, &body));
+        let judged = caught_now(|| self.verdict(hook, received.bytes()));
         judged.unwrap_or_else(|panicked| {
             tracing::error!(
                 reason = "InternalError",

@@ -8,7 +8,7 @@ use std::time::Duration;
 use serde_json::{Map, Value, json};
 
 use super::pod::{container_security, security};
-use super::{PORT, metadata};
+use super::{PORT, serving_metadata};
 use crate::{BoundSecret, ResolvedFunction, Settings};
 use mainstay_api::names::SECRETS_DIGEST;
 
@@ -55,7 +55,7 @@ pub fn build(function: &ResolvedFunction, name: &str, image: &str, pull_secret: 
     }
     // The pods read the Secrets only at their start, so a change of the digest restarts them.
     if let Some(digest) = &function.secrets_digest {
-        annotations[SECRETS_DIGEST] = digest.as_str().into();
+        annotations[SECRETS_DIGEST] = digest.total.as_str().into();
     }
     let template = json!({
         "metadata": {
@@ -68,7 +68,7 @@ pub fn build(function: &ResolvedFunction, name: &str, image: &str, pull_secret: 
     json!({
         "apiVersion": "apps/v1",
         "kind": "Deployment",
-        "metadata": metadata(function, name),
+        "metadata": serving_metadata(function, name),
         "spec": spec
     })
 }

@@ -10,8 +10,8 @@ use std::collections::BTreeMap;
 use serde_json::{Value, json};
 
 use super::deployment::{TMP_SIZE, secret_volumes, volume_mounts};
-use super::metadata;
 use super::pod::container_security;
+use super::serving_metadata;
 use crate::{ResolvedFunction, Settings};
 use mainstay_api::names;
 
@@ -31,12 +31,12 @@ pub(crate) fn build(
     has_address: bool,
     settings: &Settings,
 ) -> Value {
-    let mut metadata = metadata(function, &function.name);
+    let mut metadata = serving_metadata(function, &function.name);
     for label in VISIBILITY {
         metadata["labels"][label] = CLUSTER_LOCAL.into();
     }
     if has_address {
-        metadata["annotations"] = json!({ names::ADDRESS: "knative" });
+        metadata["annotations"][names::ADDRESS] = "knative".into();
     }
     let mut volumes = vec![json!({ "name": "tmp-dir", "emptyDir": { "sizeLimit": TMP_SIZE } })];
     volumes.extend(secret_volumes(function));
@@ -72,7 +72,7 @@ pub(crate) fn build(
     }
     // Pods read Secrets only at their start, so a change of the digest creates a new Revision.
     if let Some(digest) = &function.secrets_digest {
-        annotations[names::SECRETS_DIGEST] = digest.as_str().into();
+        annotations[names::SECRETS_DIGEST] = digest.total.as_str().into();
     }
     json!({
         "apiVersion": "serving.knative.dev/v1",

@@ -21,6 +21,7 @@ use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 
 use super::ResolvedFunction;
+use mainstay_api::names::SECRETS_DIGEST;
 
 pub use reserved::reserved;
 
@@ -69,6 +70,16 @@ fn metadata(function: &ResolvedFunction, name: &str) -> Value {
             "blockOwnerDeletion": true
         }]
     })
+}
+
+/// Returns the metadata of a child that runs the pods, with a record of the digests of its Secrets. Another record
+/// restarts no pods, because it is not in the template.
+fn serving_metadata(function: &ResolvedFunction, name: &str) -> Value {
+    let mut metadata = metadata(function, name);
+    if let Some(record) = function.secrets_digest.as_ref().and_then(|digest| digest.record.as_deref()) {
+        metadata["annotations"] = json!({ SECRETS_DIGEST: record });
+    }
+    metadata
 }
 
 #[cfg(test)]

@@ -2,6 +2,7 @@
 
 use serde_json::json;
 
+use crate::resolve::SecretsDigest;
 use crate::settings::SecretKey;
 use crate::{BaseImage, Builder, Credentials, ResolvedFunction, Settings, resolve};
 use mainstay_api::{Function, FunctionSpec};
@@ -134,15 +135,24 @@ fn nodes_pull_the_image_of_a_build_with_the_login_that_it_needs() {
 fn another_secret_is_another_template_wherever_the_function_runs() {
     let settings = Settings::default();
     let mut function = function("hello", "u");
-    let templates = |function: &ResolvedFunction| {
+    let documents = |function: &ResolvedFunction| {
         let deployment = deployment::build(function, "hello-x", "image", "pull", &settings);
         let knative = knative_service::build(function, "image", "pull", true, &settings);
-        [deployment, knative].map(|document| document["spec"]["template"]["metadata"]["annotations"].clone())
+        [deployment, knative]
     };
-    let before = templates(&function);
-    function.secrets_digest = Some("d1".to_owned());
-    for (before, after) in before.iter().zip(templates(&function)) {
-        assert!(before[mainstay_api::names::SECRETS_DIGEST].is_null());
-        assert_eq!(after[mainstay_api::names::SECRETS_DIGEST], "d1");
+    let digests = |document: &serde_json::Value| {
+        let (own, template) = (&document["metadata"]["annotations"], &document["spec"]["template"]);
+        [own, &template["metadata"]["annotations"]].map(|all| all[mainstay_api::names::SECRETS_DIGEST].clone())
+    };
+    let before = documents(&function);
+    let digest = |record: &str| Some(SecretsDigest { total: "d1".to_owned(), record: Some(record.to_owned()) });
+    function.secrets_digest = digest("r1");
+    let after = documents(&function);
+    function.secrets_digest = digest("r2");
+    for ((before, after), last) in before.iter().zip(&after).zip(documents(&function)) {
+        assert_eq!(digests(before), [json!(null), json!(null)]);
+        assert_eq!(digests(after), [json!("r1"), json!("d1")]);
+        assert_eq!(last["spec"], after["spec"], "the record restarts no pods");
     }
+    assert_eq!(after[1]["metadata"]["annotations"][mainstay_api::names::ADDRESS], "knative");
 }

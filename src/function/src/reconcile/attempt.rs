@@ -83,6 +83,8 @@ impl Task {
             self.context.cache.knative().set_used();
         }
         spec.bound_secrets = bound_secrets;
+        let (cache, namespace, uid) = (&self.context.cache, &self.namespace, &self.uid);
+        self.pod_secrets.restore(|| cache.children(namespace, uid).recorded_secrets(spec.flavour));
         spec.secrets_digest = match self.pod_secrets.digest(&self.context.secrets, &spec).await {
             Ok(digest) => digest,
             Err(why) => {

@@ -7,6 +7,7 @@
 //! reused by a build within the grace period. Invariant: only manifests that Mainstay built are removed, and the
 //! entries of Kaniko's cache in the repositories beside them. An index is never removed, and its children are kept.
 //! Invariant: a repository with unknown contents is left unchanged, and an outdated policy removes no images.
+//! Invariant: a namespace whose objects name very many images keeps its own images, and none of another namespace.
 //!
 //! Not here: reading and removing files (`storage`), and removing blobs (the registry's garbage collection).
 
@@ -22,6 +23,7 @@ use serde::{Deserialize, Serialize};
 use super::{Digest, image_name};
 
 pub use content::{Content, Parsed, is_of_function};
+use used::Kept;
 pub use used::Used;
 
 /// The format version of policies and reports.
@@ -58,9 +60,9 @@ pub struct Policy {
     /// Repositories of existing Functions, with the number of Functions that use each repository.
     functions: BTreeMap<String, usize>,
     /// Images that were in use when the policy was created.
-    in_use: Used,
+    in_use: Kept,
     /// Images that were in use at the previous policy and no longer are.
-    held: Used,
+    held: Kept,
     /// Digest of the state that determines whether a new sweep can remove anything.
     changes: String,
 }
@@ -72,7 +74,7 @@ pub enum Refusal {
     #[error("the policy cannot be read: {0}")]
     Unreadable(String),
     /// The policy does not fit into a ConfigMap.
-    #[error("the policy has {0} bytes, and a ConfigMap can hold {LONGEST}: too many images are in use")]
+    #[error("the policy has {0} bytes, and a ConfigMap can hold {LONGEST}: there are too many Functions")]
     TooLarge(usize),
     /// A different release wrote the policy.
     #[error("the policy is from a different release")]
@@ -94,6 +96,7 @@ impl Policy {
     /// Returns a policy that keeps all images in use now or at the previous policy.
     pub fn new(id: String, at: Timestamp, rules: Rules, observed: Observed, before: Option<&Self>) -> Self {
         let Observed { functions, in_use, of_functions } = observed;
+        let (in_use, of_functions) = (in_use.kept(), of_functions.kept());
         let mut repositories = BTreeMap::new();
         for repository in functions.iter().flat_map(LivingFunction::repositories) {
             *repositories.entry(repository).or_insert(0) += 1;
@@ -353,7 +356,7 @@ impl Judge<'_> {
 
     fn judge<'r>(&self, repository: &Repository, stored: &'r Stored, age: SignedDuration, fate: &mut Fate<'r>) {
         let tags = || repository.tags.iter().filter(|(_, digest)| **digest == stored.digest).map(|(tag, _)| &**tag);
-        let is_in = |used: &Used| used.has(&repository.name, &stored.digest, tags());
+        let is_in = |kept: &Kept| kept.has(&repository.name, &stored.digest, tags());
         if is_in(&self.policy.in_use) {
             return;
         }

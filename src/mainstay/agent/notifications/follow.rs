@@ -1,4 +1,5 @@
-//! Watches Providers and Alerts, and runs a task for each Provider, once the cluster serves the kinds.
+//! Watches Providers and Alerts, and runs a task for each Provider and the task that matches messages, once the cluster
+//! serves the kinds.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -13,7 +14,7 @@ use tokio_util::sync::CancellationToken;
 use super::alert::{self, Alerts, Known};
 use super::context::{Context, MOST};
 use super::provider::{self, Provider};
-use super::status;
+use super::{slices, status};
 use crate::agent::functions::is_defined;
 use crate::agent::kept::Name;
 use crate::agent::own_kinds::{Object, Running, fits, read, without_room};
@@ -35,8 +36,9 @@ pub(in crate::agent) async fn follow(context: Arc<Context>, stop: CancellationTo
     }
     let providers = context.cluster.reflect(&providers, Selection::default(), read::<ProviderSpec>);
     let alerts = context.cluster.reflect(&alerts, Selection::default(), alert::read);
-    let known = Alerts::new(Arc::clone(&context));
-    Following { context, providers, running: BTreeMap::new(), alerts, known, tasks: JoinSet::new() }.run(stop).await
+    let (known, mut tasks) = (Alerts::new(Arc::clone(&context)), JoinSet::new());
+    tasks.spawn(slices::run(context.notifier.outbox().clone()));
+    Following { context, providers, running: BTreeMap::new(), alerts, known, tasks }.run(stop).await
 }
 
 struct Following {
@@ -45,7 +47,7 @@ struct Following {
     running: BTreeMap<Name, Running<ProviderSpec>>,
     alerts: Reflector<Known>,
     known: Alerts,
-    tasks: JoinSet<()>,
+    tasks: JoinSet<Result<(), JoinError>>,
 }
 
 impl Following {
@@ -61,7 +63,7 @@ impl Following {
             let is_complete = self.is_complete();
             tokio::select! {
                 () = stop.cancelled() => return Ok(()),
-                Some(ended) = self.tasks.join_next() => ended?,
+                Some(ended) = self.tasks.join_next() => ended??,
                 () = self.known.begins_to_report(), if is_complete => {}
                 change = self.providers.next() => self.see_provider(change, &stop),
                 change = self.alerts.next() => self.see_alert(change),
@@ -126,6 +128,7 @@ impl Following {
         let stop = stop.clone();
         self.tasks.spawn(async move {
             let _ = stop.run_until_cancelled(task.run(input)).await;
+            Ok(())
         });
     }
 

@@ -7,9 +7,12 @@
 
 mod event_metadata;
 mod events;
+mod line;
 mod log;
+mod matching;
 mod notice;
 mod outbox;
+mod table;
 
 use std::sync::Arc;
 
@@ -20,7 +23,10 @@ use mainstay_object::Owner;
 
 pub(super) use event_metadata::event_metadata;
 use events::Events;
-pub(super) use outbox::{Labels, Line, Outbox};
+pub(super) use line::Line;
+pub(super) use matching::Matching;
+pub(super) use outbox::Outbox;
+pub(super) use table::Labels;
 
 /// The destinations of messages.
 enum Sink {

@@ -1,21 +1,21 @@
-//! Offers messages to the queues of the Providers that Alerts reference.
+//! Takes messages for the Providers that Alerts reference.
 //!
-//! Invariant: an offer never waits. Without Alerts, an offer costs only a lock. Invariant: messages from before the
-//! first list of Providers and Alerts are kept, up to a limit, and offered after that list.
+//! Invariant: an offer never waits and matches no expression. Without Alerts, an offer costs only a lock. Invariant:
+//! messages from before the first list of Providers and Alerts are kept, up to a limit, and offered after that list.
 
-use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use jiff::Timestamp;
-use parking_lot::Mutex;
-use tokio::sync::Notify;
 
+use super::line::Line;
+use super::matching::Matching;
 use super::notice::notice;
+use super::table::{Labels, Shared};
 use crate::agent::kept::Name;
 use mainstay_cluster::Regarding;
 use mainstay_engine::apply::Announcement;
-use mainstay_notification::{Next, Notice, Outcome, Priority, ProviderType, Queue, Selection};
+use mainstay_notification::{Priority, ProviderType, Selection};
 use mainstay_object::Owner;
 
 /// Maximum number of messages that are kept until the first list.
@@ -24,73 +24,14 @@ const EARLY: usize = 256;
 /// matches.
 const LABELS: usize = 4 << 10;
 
-/// The labels of a resource, or the fields of messages about it.
-pub(in crate::agent) type Labels = BTreeMap<String, String>;
-
-/// The queue of one Provider.
-#[derive(Debug)]
-pub(in crate::agent) struct Line {
-    kind: ProviderType,
-    queue: Mutex<Queue>,
-    /// Notified after an offer.
-    pub(in crate::agent) offered: Notify,
-    began: Instant,
-}
-
-impl Line {
-    fn now(&self) -> Duration {
-        self.began.elapsed()
-    }
-
-    fn offer(&self, notice: Notice) {
-        if self.kind.takes(&notice) {
-            self.queue.lock().offer(notice, self.now());
-            self.offered.notify_one();
-        }
-    }
-
-    /// Returns the next step. If the next step is to wait, the result includes the remaining time.
-    pub(in crate::agent) fn next(&self) -> Next {
-        let now = self.now();
-        match self.queue.lock().next(now) {
-            Next::Wait(until) => Next::Wait(until.saturating_sub(now)),
-            other => other,
-        }
-    }
-
-    /// Records the outcome of the notice in flight.
-    pub(in crate::agent) fn settle(&self, outcome: &Outcome) {
-        self.queue.lock().settle(outcome, self.now());
-    }
-
-    /// Applies changed settings. A notice in flight is sent again.
-    pub(in crate::agent) fn set(&self, per_minute: Option<u32>) {
-        let mut queue = self.queue.lock();
-        queue.set_budget(per_minute);
-        queue.settle(&Outcome::Retry { why: String::new(), after: None }, self.now());
-        queue.retry_now();
-    }
-}
-
-#[derive(Debug, Default)]
-struct Table {
-    alerts: HashMap<Name, (Name, Selection)>,
-    lines: HashMap<Name, Arc<Line>>,
-    labels: HashMap<Owner, Labels>,
-    /// The fields of messages about each resource that has some.
-    event_metadata: HashMap<Owner, Labels>,
-    /// The messages that are kept until the first list; `None` after that list.
-    early: Option<Vec<(Owner, Notice)>>,
-}
-
-/// All queues. Clones share the queues.
+/// All messages, Alerts and queues. Clones share them.
 #[derive(Clone, Debug, Default)]
-pub(in crate::agent) struct Outbox(Arc<Mutex<Table>>);
+pub(in crate::agent) struct Outbox(Arc<Shared>);
 
 impl Outbox {
     /// Removes everything at the start of a term.
     pub(super) fn clear(&self) {
-        *self.0.lock() = Table { early: Some(Vec::new()), ..Table::default() };
+        self.0.table.lock().clear();
     }
 
     /// Sets the labels of a resource.
@@ -99,16 +40,16 @@ impl Outbox {
             let bytes: usize = labels.iter().map(|(label, value)| label.len() + value.len()).sum();
             !labels.is_empty() && bytes <= LABELS
         };
-        let mut table = self.0.lock();
+        let mut table = self.0.table.lock();
         match labels.filter(fits) {
-            Some(labels) => table.labels.insert(owner.clone(), labels.clone()),
+            Some(labels) => table.labels.insert(owner.clone(), Arc::new(labels.clone())),
             None => table.labels.remove(owner),
         };
     }
 
     /// Sets the fields of messages about a resource.
     pub(super) fn set_event_metadata(&self, owner: &Owner, metadata: Labels) {
-        let mut table = self.0.lock();
+        let mut table = self.0.table.lock();
         if metadata.is_empty() {
             table.event_metadata.remove(owner);
         } else {
@@ -116,75 +57,72 @@ impl Outbox {
         }
     }
 
-    /// Sets or removes an Alert.
+    /// Sets or removes an Alert. Waiting messages are matched with the new selection.
     pub(in crate::agent) fn set_alert(&self, alert: &Name, selection: Option<(String, Selection)>) {
-        let mut table = self.0.lock();
-        match selection {
-            Some((provider, selection)) => {
-                table.alerts.insert(alert.clone(), ((alert.0.clone(), provider), selection));
-            }
-            None => {
-                table.alerts.remove(alert);
-            }
-        }
+        self.0.table.lock().set_alert(alert, selection);
     }
 
     /// Returns the queue of a Provider, which is empty if the Provider is new or has a different type.
     pub(in crate::agent) fn open(&self, provider: &Name, kind: ProviderType) -> Arc<Line> {
-        let mut table = self.0.lock();
+        let mut table = self.0.table.lock();
         if let Some(line) = table.lines.get(provider).filter(|line| line.kind == kind) {
             return Arc::clone(line);
         }
-        let line = Line { kind, queue: Mutex::default(), offered: Notify::new(), began: Instant::now() };
-        let line = Arc::new(line);
+        let line = Arc::new(Line::new(kind));
         table.lines.insert(provider.clone(), Arc::clone(&line));
+        table.changes += 1;
         line
     }
 
     /// Removes the queue of a Provider.
     pub(in crate::agent) fn close(&self, provider: &Name) {
-        self.0.lock().lines.remove(provider);
+        let mut table = self.0.table.lock();
+        table.lines.remove(provider);
+        table.changes += 1;
     }
 
     /// Offers the early messages, since all Providers and Alerts are known.
     pub(in crate::agent) fn complete(&self) {
-        let mut table = self.0.lock();
+        let mut table = self.0.table.lock();
         for (owner, notice) in table.early.take().unwrap_or_default() {
-            table.offer(&owner, notice);
+            table.offer(&owner, notice, Instant::now());
         }
+        self.0.arrived.notify_one();
     }
 
     /// Offers a message.
     pub(super) fn offer(&self, announcement: &Announcement<'_>, subject: Option<&Regarding>) {
-        let mut table = self.0.lock();
-        if table.early.is_none() && table.alerts.is_empty() {
+        if !self.0.table.lock().takes_messages() {
             return;
         }
         let Some(notice) = notice(announcement.owner, announcement.message, subject, Timestamp::now()) else { return };
+        let mut table = self.0.table.lock();
         match &mut table.early {
             Some(early) if notice.priority != Priority::Routine && early.len() < EARLY => {
                 early.push((announcement.owner.clone(), notice));
             }
             Some(_) => {}
-            None => table.offer(announcement.owner, notice),
+            None => {
+                table.offer(announcement.owner, notice, Instant::now());
+                self.0.arrived.notify_one();
+            }
         }
     }
-}
 
-impl Table {
-    fn offer(&self, owner: &Owner, mut notice: Notice) {
-        notice.metadata = self.event_metadata.get(owner).cloned().unwrap_or_default();
-        let none = Labels::new();
-        let labels = self.labels.get(owner).unwrap_or(&none);
-        for (provider, selection) in self.alerts.values() {
-            if !selection.has(&notice.kind, &notice.namespace, &notice.name, labels) {
-                continue;
+    /// Waits for a namespace whose messages have to be matched with its Alerts. Cancel-safe.
+    pub(in crate::agent) async fn matching(&self) -> Matching {
+        loop {
+            if let Some(matching) = self.next_matching() {
+                return matching;
             }
-            let Some(line) = self.lines.get(provider) else { continue };
-            if let Some(notice) = selection.select(&notice, line.kind) {
-                line.offer(notice);
-            }
+            self.0.arrived.notified().await;
         }
+    }
+
+    fn next_matching(&self) -> Option<Matching> {
+        let mut table = self.0.table.lock();
+        let namespace = table.due.pop_front()?;
+        Some(Matching::new(Arc::clone(&self.0), namespace, table.term))
     }
 }
 
@@ -192,7 +130,7 @@ impl Table {
 mod tests {
     use super::*;
     use mainstay_engine::notification::Message;
-    use mainstay_notification::Identity;
+    use mainstay_notification::{Identity, Next, Outcome};
 
     const ALERT: Identity<'static> = Identity { namespace: "shop", name: "all", uid: "", labels: None };
 
@@ -207,12 +145,38 @@ mod tests {
     }
 
     fn fail(outbox: &Outbox, sync: &str, problem: &str) {
-        let owner = Owner::git_sync("shop", sync);
+        fail_in("shop", outbox, sync, problem);
+    }
+
+    fn fail_in(namespace: &str, outbox: &Outbox, sync: &str, problem: &str) {
+        let owner = Owner::git_sync(namespace, sync);
         let message = Message::Failed { subject: owner.clone(), commit: None, problems: vec![problem.to_owned()] };
         outbox.offer(&Announcement { owner: &owner, object: None, message: &message }, None);
     }
 
-    fn sent(line: &Line) -> Option<String> {
+    /// Adds an Alert with expressions for a GitSync of its namespace, and returns the queue of its Provider.
+    fn alert(outbox: &Outbox, (namespace, name): (&str, &str), provider: &str, sync: &str) -> Arc<Line> {
+        let spec = serde_json::json!({
+            "providerRef": {"name": provider}, "eventSources": [{"kind": "GitSync", "name": sync}],
+            "inclusionList": ["wanted"], "exclusionList": ["excluded"],
+        });
+        let identity = Identity { namespace, name, ..Identity::default() };
+        let selection = Selection::new(&serde_json::from_value(spec).unwrap(), &identity, false).unwrap();
+        let namespaced = |name: &str| (namespace.to_owned(), name.to_owned());
+        outbox.set_alert(&namespaced(name), Some((provider.to_owned(), selection)));
+        outbox.open(&namespaced(provider), ProviderType::Generic)
+    }
+
+    /// Matches all messages.
+    fn match_all(outbox: &Outbox) {
+        while let Some(mut matching) = outbox.next_matching() {
+            matching.run(|| false);
+            assert!(matching.is_done());
+        }
+    }
+
+    fn sent(outbox: &Outbox, line: &Line) -> Option<String> {
+        match_all(outbox);
         let Next::Send(notice) = line.next() else { return None };
         line.settle(&Outcome::Delivered);
         Some(notice.message)
@@ -225,14 +189,14 @@ mod tests {
         fail(&outbox, "demo", "early");
         let line = outbox.open(&name("chat"), ProviderType::Generic);
         outbox.set_alert(&name("all"), Some(selection(serde_json::json!({"kind": "GitSync", "name": "*"}))));
-        assert_eq!(sent(&line), None);
+        assert_eq!(sent(&outbox, &line), None);
         outbox.complete();
-        assert_eq!(sent(&line).as_deref(), Some("failed: early"));
+        assert_eq!(sent(&outbox, &line).as_deref(), Some("failed: early"));
         fail(&outbox, "demo", "late");
-        assert_eq!(sent(&line).as_deref(), Some("failed: late"));
+        assert_eq!(sent(&outbox, &line).as_deref(), Some("failed: late"));
         outbox.set_alert(&name("all"), None);
         fail(&outbox, "demo", "unselected");
-        assert_eq!(sent(&line), None);
+        assert_eq!(sent(&outbox, &line), None);
     }
 
     #[test]
@@ -249,8 +213,8 @@ mod tests {
         fail(&outbox, "other", "of another");
         outbox.set_labels(&owner, None);
         fail(&outbox, "demo", "gone");
-        assert_eq!(sent(&line).as_deref(), Some("failed: with labels"));
-        assert_eq!(sent(&line), None);
+        assert_eq!(sent(&outbox, &line).as_deref(), Some("failed: with labels"));
+        assert_eq!(sent(&outbox, &line), None);
     }
 
     #[test]
@@ -269,6 +233,7 @@ mod tests {
         };
         let metadata = |problem: &str| {
             fail(&outbox, "demo", problem);
+            match_all(&outbox);
             let Next::Send(notice) = line.next() else { panic!("{problem} is not sent") };
             line.settle(&Outcome::Delivered);
             notice.metadata
@@ -285,9 +250,115 @@ mod tests {
         let line = outbox.open(&name("chat"), ProviderType::Generic);
         outbox.set_alert(&name("all"), Some(selection(serde_json::json!({"kind": "GitSync", "name": "*"}))));
         fail(&outbox, "demo", "once");
+        match_all(&outbox);
         assert!(matches!(line.next(), Next::Send(_)));
         line.set(Some(5));
-        assert_eq!(sent(&line).as_deref(), Some("failed: once"));
-        assert_eq!(sent(&line), None);
+        assert_eq!(sent(&outbox, &line).as_deref(), Some("failed: once"));
+        assert_eq!(sent(&outbox, &line), None);
+    }
+
+    #[test]
+    fn an_offer_matches_no_expression_and_a_namespace_that_is_not_matched_delays_no_other() {
+        let outbox = Outbox::default();
+        let [shop, other] = ["shop", "other"].map(|namespace| alert(&outbox, (namespace, "one"), "chat", "demo"));
+        for namespace in ["shop", "other"] {
+            fail_in(namespace, &outbox, "demo", "wanted");
+        }
+        assert_eq!([shop.next(), other.next()], [Next::Idle, Next::Idle], "the offer has matched no message");
+        let mut slow = outbox.next_matching().unwrap();
+        let mut matching = outbox.next_matching().unwrap();
+        matching.run(|| false);
+        assert!(matching.is_done() && outbox.next_matching().is_none());
+        assert!(matches!(other.next(), Next::Send(_)));
+        assert_eq!(shop.next(), Next::Idle, "its messages still wait");
+        assert!(!slow.is_done());
+        slow.run(|| false);
+        assert!(slow.is_done() && matches!(shop.next(), Next::Send(_)));
+    }
+
+    #[test]
+    fn slices_hold_no_lock_and_match_each_message_once_with_each_alert_in_order() {
+        let outbox = Outbox::default();
+        let [line, ..] = ["a", "b", "c"].map(|name| alert(&outbox, ("shop", name), "chat", "demo"));
+        fail(&outbox, "demo", "wanted 1");
+        fail(&outbox, "demo", "wanted but excluded");
+        let mut matching = outbox.next_matching().unwrap();
+        let mut matches = 0;
+        while !matching.is_done() {
+            matching.run(|| {
+                assert!(outbox.0.table.try_lock().is_some(), "a slice holds the lock");
+                true
+            });
+            matches += 1;
+            if matches == 1 {
+                fail(&outbox, "demo", "wanted 2");
+            }
+        }
+        assert!(matches >= 9, "{matches} slices: each ends after a match");
+        let sent: Vec<_> = std::iter::from_fn(|| sent(&outbox, &line)).collect();
+        assert_eq!(sent, [["failed: wanted 1"; 3], ["failed: wanted 2"; 3]].concat());
+    }
+
+    #[test]
+    fn a_message_that_waits_is_matched_with_the_alerts_of_that_time() {
+        let outbox = Outbox::default();
+        let line = alert(&outbox, ("shop", "one"), "chat", "demo");
+        fail(&outbox, "demo", "wanted");
+        outbox.set_alert(&name("one"), None);
+        match_all(&outbox);
+        assert_eq!(line.next(), Next::Idle);
+        assert!(!outbox.0.table.lock().takes_messages(), "the namespace keeps no memory");
+        alert(&outbox, ("shop", "one"), "chat", "demo");
+        fail(&outbox, "demo", "wanted");
+        let mut former = outbox.next_matching().unwrap();
+        outbox.clear();
+        outbox.complete();
+        former.run(|| false);
+        assert!(former.is_done() && line.next() == Next::Idle, "the message is one of an earlier term");
+    }
+
+    #[test]
+    fn messages_without_space_are_counted_for_each_provider_whose_alerts_name_their_resource() {
+        let outbox = Outbox::default();
+        let [chat, pager] =
+            [("chat", "demo"), ("pager", "other")].map(|(to, sync)| alert(&outbox, ("shop", to), to, sync));
+        for number in 0..1000 {
+            fail(&outbox, "demo", &format!("{number} {}", "x".repeat(5000)));
+        }
+        match_all(&outbox);
+        assert!(matches!(chat.next(), Next::Wait(_)), "a sum waits");
+        assert_eq!(pager.next(), Next::Idle);
+    }
+
+    #[test]
+    fn an_alert_of_a_trusted_namespace_matches_messages_of_others_until_it_is_gone() {
+        let outbox = Outbox::default();
+        let spec = serde_json::json!({
+            "providerRef": {"name": "chat"}, "eventSources": [{"kind": "GitSync", "name": "*", "namespace": "other"}],
+        });
+        let selection = Selection::new(&serde_json::from_value(spec).unwrap(), &ALERT, true).unwrap();
+        outbox.set_alert(&name("all"), Some(("chat".to_owned(), selection)));
+        let line = outbox.open(&name("chat"), ProviderType::Generic);
+        fail_in("other", &outbox, "demo", "one");
+        fail_in("third", &outbox, "demo", "two");
+        fail(&outbox, "demo", "three");
+        assert_eq!(sent(&outbox, &line).as_deref(), Some("failed: one"));
+        assert_eq!(sent(&outbox, &line), None);
+        outbox.set_alert(&name("all"), None);
+        fail_in("other", &outbox, "demo", "four");
+        assert_eq!(sent(&outbox, &line), None);
+    }
+
+    #[tokio::test]
+    async fn a_message_wakes_the_task_that_matches_it() {
+        let outbox = Outbox::default();
+        let line = alert(&outbox, ("shop", "one"), "chat", "demo");
+        let sender = async {
+            fail(&outbox, "demo", "wanted");
+        };
+        let (mut matching, ()) = tokio::join!(outbox.matching(), sender);
+        matching.run(|| false);
+        assert!(matching.is_done());
+        assert_eq!(sent(&outbox, &line).as_deref(), Some("failed: wanted"));
     }
 }

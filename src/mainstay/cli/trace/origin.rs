@@ -16,15 +16,39 @@ use crate::cli::{
     syncs::{self, understand},
 };
 use mainstay_api::{GitRepository, GitSync, names};
-use mainstay_cluster::{Cluster, Kind, Selection};
+use mainstay_cluster::{Cluster, Kind, MemoryBudget, Selection};
 use mainstay_engine::managed::inventory::Entry;
-use mainstay_gitsync::{Listed, Listing};
+use mainstay_gitsync::{Listed, Listing, Locations};
 use mainstay_object::{Key, Place};
 
 /// Maximum number of owner references to follow.
 const HIGHEST: usize = 8;
 /// Maximum number of GitSyncs with an inventory to read.
 const MOST: usize = 500;
+/// Maximum memory of the inventories that the command reads, in bytes.
+const OF_COMMAND: usize = 512 << 20;
+
+/// The inventories that a search reads.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Extent {
+    /// Maximum number of inventories.
+    pub(super) inventories: usize,
+    /// Maximum memory of all of them, in bytes.
+    pub(super) bytes: usize,
+}
+
+impl Extent {
+    /// Returns the note about an inventory for which there is no memory.
+    fn too_large(self, name: &str) -> String {
+        let Self { bytes, .. } = self;
+        let advice = if bytes < OF_COMMAND { ": `mainstay trace` reads it" } else { "" };
+        format!(
+            "the inventory of {name} was not read to its end, because the inventories that were read take {} MiB of \
+             memory{advice}",
+            bytes >> 20
+        )
+    }
+}
 
 /// The facts about an object.
 #[derive(Debug)]
@@ -68,23 +92,24 @@ pub(in crate::cli) async fn find(arguments: &ObjectArguments) -> Result<(Cluster
     let namespace = arguments.connection.namespace(&cluster);
     let kind = cluster.kind_called(called).await?.ok_or_else(|| Error::UnknownKind(called.to_owned()))?;
     let asked = kind.key(Some(&namespace), name);
-    let trace = of(&cluster, &namespace, &kind, asked, MOST).await?;
+    let extent = Extent { inventories: MOST, bytes: OF_COMMAND };
+    let trace = of(&cluster, &namespace, &kind, asked, extent).await?;
     if trace.manager.is_none() && trace.live.is_none() && trace.notes.is_empty() {
         return Err(Error::Missing { what: trace.asked.to_string() });
     }
     Ok((cluster, trace))
 }
 
-/// Collects the facts about an object from at most `most` inventories. Without the permission to list all GitSyncs,
+/// Collects the facts about an object from these inventories. Without the permission to list all GitSyncs,
 /// only GitSyncs of the namespace are searched.
 pub(super) async fn of(
     cluster: &Cluster,
     namespace: &str,
     kind: &Kind,
     asked: Key,
-    most: usize,
+    extent: Extent,
 ) -> Result<Trace, Error> {
-    let mut search = Search::begin(cluster, namespace, most).await?;
+    let mut search = Search::begin(cluster, namespace, extent).await?;
     let live = search.read(kind, &asked).await?;
     search.add_named(live.as_ref()).await?;
     let mut trace = Trace { asked: asked.clone(), owners: Vec::new(), live, manager: None, notes: Vec::new() };
@@ -105,9 +130,10 @@ struct Search<'a> {
     cluster: &'a Cluster,
     /// The GitSyncs as [`reduced`] returns them, with their inventories as far as they were read.
     syncs: Vec<(GitSync, Option<Listed>)>,
-    /// Maximum number of inventories to read.
-    most: usize,
-    /// Number of GitSyncs beyond that maximum, whose inventories were not read.
+    extent: Extent,
+    /// The memory of all inventories.
+    memory: MemoryBudget,
+    /// Number of GitSyncs beyond the maximum number, whose inventories were not read.
     unread: usize,
     /// The positions of the GitSyncs without an inventory.
     without_inventory: Vec<usize>,
@@ -115,7 +141,7 @@ struct Search<'a> {
 }
 
 impl<'a> Search<'a> {
-    async fn begin(cluster: &'a Cluster, namespace: &str, most: usize) -> Result<Self, Error> {
+    async fn begin(cluster: &'a Cluster, namespace: &str, extent: Extent) -> Result<Self, Error> {
         let kind = own_kind::<GitSync>(cluster).await?;
         let mut notes = Vec::new();
         let list = async |selection| -> Result<Vec<Value>, mainstay_cluster::Error> {
@@ -135,7 +161,8 @@ impl<'a> Search<'a> {
         Ok(Self {
             cluster,
             syncs: syncs.collect::<Result<_, Error>>()?,
-            most,
+            extent,
+            memory: MemoryBudget::new(extent.bytes),
             unread: 0,
             without_inventory: Vec::new(),
             notes,
@@ -185,8 +212,8 @@ impl<'a> Search<'a> {
             let sync = &self.syncs[number].0;
             (!is_named(sync), sync.metadata.namespace.as_deref() != key.namespace.as_deref())
         });
-        self.unread = order.len().saturating_sub(self.most);
-        order.truncate(self.most);
+        self.unread = order.len().saturating_sub(self.extent.inventories);
+        order.truncate(self.extent.inventories);
         for number in order {
             let Some(listed) = self.listed(number).await? else { continue };
             let Some(entry) = listed.objects.get(key).cloned() else {
@@ -223,20 +250,24 @@ impl<'a> Search<'a> {
     async fn listed(&mut self, number: usize) -> Result<Option<&Listed>, Error> {
         let (sync, listed) = &mut self.syncs[number];
         if listed.is_none() {
-            let read = match mainstay_gitsync::listing(self.cluster, sync).await {
-                Ok(Listing::Whole(whole)) => whole,
-                Ok(Listing::Missing) => {
+            let read = match Listing::within(self.cluster, sync, Locations::Read, &self.memory).await {
+                Ok(Some(Listing::Whole(whole))) => whole,
+                Ok(None) => {
+                    self.notes.push(self.extent.too_large(&syncs::name(sync)));
+                    Listed::default()
+                }
+                Ok(Some(Listing::Missing)) => {
                     self.without_inventory.push(number);
                     Listed::default()
                 }
-                Ok(Listing::Elsewhere) => {
+                Ok(Some(Listing::Elsewhere)) => {
                     let name = syncs::name(sync);
                     self.notes.push(format!(
                         "the objects of {name} are in a remote cluster (spec.kubeConfig), so they are not shown"
                     ));
                     Listed::default()
                 }
-                Ok(Listing::Damaged) => {
+                Ok(Some(Listing::Damaged)) => {
                     self.notes.push(format!("the inventory of {} cannot be read", syncs::name(sync)));
                     Listed::default()
                 }
@@ -299,6 +330,14 @@ fn owner(live: &Value) -> Option<(String, String, String)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_note_about_a_large_inventory_says_what_reads_it() {
+        let note = |bytes| Extent { inventories: 20, bytes }.too_large("shop/demo");
+        let page = note(8 << 20);
+        assert!(page.contains("shop/demo") && page.ends_with("8 MiB of memory: `mainstay trace` reads it"), "{page}");
+        assert!(note(OF_COMMAND).ends_with("512 MiB of memory"));
+    }
 
     #[test]
     fn a_git_sync_that_may_manage_an_object_is_kept_without_its_content() {

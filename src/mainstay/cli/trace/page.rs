@@ -19,6 +19,8 @@ use mainstay_object::{Key, hide_logins};
 /// Maximum number of inventories to read. The label of an object names the right GitSync, whose inventory is read
 /// first.
 const INVENTORIES: usize = 20;
+/// Maximum memory of these inventories, in bytes. It is a part of the memory of the page.
+const INVENTORY_BYTES: usize = 8 << 20;
 /// Maximum number of field managers, and of fields of each manager.
 const MANAGERS: usize = 30;
 const FIELDS: usize = 200;
@@ -28,7 +30,8 @@ pub(in crate::cli) async fn of(cluster: &Cluster, asked: Key) -> Result<Trace, E
     let kind = cluster.preferred_kind(&asked.group, &asked.kind).await?;
     let kind = kind.ok_or_else(|| Error::UnknownKind(asked.kind.to_string()))?;
     let namespace = asked.namespace.clone().unwrap_or_default();
-    let mut trace = origin::of(cluster, &namespace, &kind, asked, INVENTORIES).await?;
+    let extent = origin::Extent { inventories: INVENTORIES, bytes: INVENTORY_BYTES };
+    let mut trace = origin::of(cluster, &namespace, &kind, asked, extent).await?;
     let moments = timeline::of(cluster, &mut trace).await?;
     let next = next::next(&trace, Timestamp::now());
     let live = trace.live.as_ref().filter(|_| trace.owners.is_empty());

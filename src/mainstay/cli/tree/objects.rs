@@ -9,7 +9,7 @@ use crate::cli::{Error, syncs};
 use mainstay_api::{GitSync, GitSyncStatus, conditions};
 use mainstay_cluster::{Cluster, MemoryBudget};
 use mainstay_console::Facts;
-use mainstay_gitsync::Listing;
+use mainstay_gitsync::{Listing, Locations};
 use mainstay_object::egress::Egress;
 use mainstay_object::failure::chain;
 use mainstay_object::{Health, Key, stage};
@@ -96,18 +96,26 @@ impl<'a> Forest<'a> {
             facts: Facts::default(),
             children: Vec::new(),
         };
-        match mainstay_gitsync::listing(self.cluster, sync).await? {
-            Listing::Whole(listed) => root.children = self.objects(sync, &listed).await?,
-            Listing::Missing if !had_objects(&status) => {}
-            Listing::Missing => {
+        let memory = MemoryBudget::new(self.extent.bytes);
+        match Listing::within(self.cluster, sync, Locations::Omitted, &memory).await? {
+            None => {
+                let most = self.extent.bytes >> 20;
+                self.notes.insert(format!(
+                    "the inventory of {key} takes more than {most} MiB of memory, so its objects are not shown; `mainstay tree` \
+                     shows them"
+                ));
+            }
+            Some(Listing::Whole(listed)) => root.children = self.objects(sync, &listed).await?,
+            Some(Listing::Missing) if !had_objects(&status) => {}
+            Some(Listing::Missing) => {
                 self.notes.insert(format!(
                     "the inventory of {key} is missing, so its objects are not checked; the agent rebuilds it"
                 ));
             }
-            Listing::Damaged => {
+            Some(Listing::Damaged) => {
                 self.notes.insert(format!("the inventory of {key} cannot be read; the agent rebuilds it"));
             }
-            Listing::Elsewhere => root.children = self.objects_elsewhere(sync).await,
+            Some(Listing::Elsewhere) => root.children = self.objects_elsewhere(sync).await,
         }
         Ok(root)
     }

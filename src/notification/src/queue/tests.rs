@@ -191,3 +191,14 @@ fn a_delay_of_an_hour_ends_before_the_notice_is_given_up() {
     assert_eq!(queue.next(at_second(3540)), Next::Wait(at_second(3542)), "the usual delay is kept");
     assert_eq!(drain(&mut queue, at_second(3542), &Outcome::Delivered).len(), 1);
 }
+
+#[test]
+fn counted_notices_are_summed_up_and_not_sent() {
+    let mut queue = Queue::default();
+    queue.count(notice("a", Priority::Routine), 400, at_second(0));
+    queue.count(notice("b", Priority::Failure), 12, at_second(1));
+    assert_eq!(queue.next(at_second(1)), Next::Wait(at_second(60)));
+    let sum = drain(&mut queue, at_second(60), &Outcome::Delivered);
+    assert_eq!((sum.len(), sum[0].message.as_str()), (1, "and 412 more: 12 Failed, 400 Reverted"));
+    assert_eq!(sum[0].severity, Severity::Error);
+}

@@ -142,10 +142,40 @@ fn a_policy_is_for_one_sweep_and_for_now() {
     for wrong in ["", "{}", "[]", &policy.text().unwrap().replace("\"version\":1", "\"version\":2")] {
         assert!(Policy::read(wrong).is_err(), "{wrong}");
     }
-    let mut many = Used::default();
-    (0..60_000u64).for_each(|number| many.add(&json!({"spec": digest(number).as_str()})));
-    let refused = Policy::new("1".into(), now(), RULES, observed(&[], many), None).text().unwrap_err();
-    assert!(refused.to_string().contains("too many images are in use"), "{refused}");
+    let many: Vec<_> = (0..40_000).map(|number| function("shop", &format!("function-{number:020}"))).collect();
+    let refused = Policy::new("1".into(), now(), RULES, observed(&many, used(&[])), None).text().unwrap_err();
+    assert!(refused.to_string().contains("there are too many Functions"), "{refused}");
+}
+
+/// Returns a Pod with very many digests in its environment.
+fn pod_of_digests(namespace: &str, numbers: std::ops::Range<u64>) -> serde_json::Value {
+    let variables: Vec<_> = numbers.map(|number| json!({"name": "A", "value": digest(number).as_str()})).collect();
+    json!({"metadata": {"namespace": namespace}, "spec": {"containers": [{"image": "a", "env": variables}]}})
+}
+
+#[test]
+fn digests_in_strings_of_one_namespace_stop_no_removal_in_others() {
+    let old = |name: &str, first: u64| {
+        repository(name, (first..first + 2).map(|number| stored(number, 900, Content::Function)).collect())
+    };
+    let repositories = [old("evil-gone", 1), old("shop-gone", 3), old("shop-quote", 5)];
+    let images = || {
+        let mut all = used(&[5]);
+        all.add(&pod_of_digests("evil", 0..45_000));
+        all.add(&pod_of_digests("evil", 45_000..90_000));
+        all
+    };
+    let before = Policy::new("0".into(), now() - hours(24), RULES, observed(&[], images()), None);
+    let policy = Policy::new("1".into(), now(), RULES, observed(&[], images()), Some(&before));
+    let read = Policy::read(&policy.text().unwrap()).unwrap();
+    assert_eq!(goes(&repositories, &read), "shop-gone 3,4 all; shop-quote 6");
+}
+
+#[test]
+fn a_policy_of_an_earlier_release_is_read() {
+    let written = policy(&[], &[1], &[2]).text().unwrap();
+    assert!(!written.contains("texts") && !written.contains("whole"), "{written}");
+    assert!(Policy::read(&written).is_ok());
 }
 
 #[test]
