@@ -35,6 +35,12 @@ impl MemoryBudget {
         true
     }
 
+    /// Returns memory that was taken for objects that are dropped.
+    pub fn give_back(&self, bytes: usize) {
+        let mut taken = self.state.lock();
+        taken.bytes = taken.bytes.saturating_sub(bytes);
+    }
+
     /// Returns a note if an object was left out: `shown`, and the reason.
     pub fn note(&self, shown: &str) -> Option<String> {
         let most = self.most >> 20;

@@ -69,6 +69,8 @@ pub enum Locations {
 /// The decoded ConfigMaps of an inventory.
 struct Decoded<'m> {
     memory: &'m MemoryBudget,
+    /// Bytes of the memory that these ConfigMaps take.
+    taken: usize,
     locations: Locations,
     count: usize,
     parts: Parts,
@@ -113,16 +115,16 @@ async fn listing_by(
     sync: &GitSync,
     mut decoded: Decoded<'_>,
 ) -> Result<Option<Listing>, Error> {
+    let memory = decoded.memory;
     let text = |text: &Option<String>| text.clone().unwrap_or_default();
     let (namespace, name, uid) = (text(&sync.metadata.namespace), text(&sync.metadata.name), text(&sync.metadata.uid));
     let label = label(&namespace, &name);
     let owner = InventoryOwner { namespace: &namespace, name: &name, uid: &uid, label: &label, home };
     let mut maps = own_config_maps(cluster, &owner);
     while let Some(map) = maps.next().await {
-        match decoded.add(&map?) {
-            Ok(()) => {}
-            Err(Stop::Damaged) => return Ok(Some(Listing::Damaged)),
-            Err(Stop::NoMemory) => return Ok(None),
+        if let Err(stop) = decoded.add(&map?) {
+            memory.give_back(decoded.taken);
+            return Ok((stop == Stop::Damaged).then_some(Listing::Damaged));
         }
     }
     Ok(Some(decoded.join()))
@@ -130,7 +132,13 @@ async fn listing_by(
 
 impl<'m> Decoded<'m> {
     fn new(memory: &'m MemoryBudget, locations: Locations) -> Self {
-        Self { memory, locations, count: 0, parts: Parts::default(), places: HashMap::new() }
+        Self { memory, taken: 0, locations, count: 0, parts: Parts::default(), places: HashMap::new() }
+    }
+
+    fn take(&mut self, bytes: usize) -> bool {
+        let has_memory = self.memory.take(bytes);
+        self.taken += if has_memory { bytes } else { 0 };
+        has_memory
     }
 
     /// Adds a ConfigMap.
@@ -141,7 +149,7 @@ impl<'m> Decoded<'m> {
         }
         let shard = content(map, INVENTORY_KEY).ok_or(Stop::Damaged)?;
         let keys = Inventory::keys_of(&shard).map_err(|_| Stop::Damaged)?;
-        if !self.memory.take(keys.iter().map(|key| ENTRY + key.name.len()).sum()) {
+        if !self.take(keys.iter().map(|key| ENTRY + key.name.len()).sum()) {
             return Err(Stop::NoMemory);
         }
         self.parts.add(&shard).map_err(|_| Stop::Damaged)?;
@@ -157,7 +165,7 @@ impl<'m> Decoded<'m> {
         let Some(places) = content(map, PLACES_KEY) else { return };
         let Ok(places) = Places::decode(&places, &keys.iter().collect::<Vec<_>>()) else { return };
         let size = |(key, place): (&Key, &Place)| LOCATION + key.name.len() + place.file.len();
-        if !self.memory.take(places.of.iter().map(size).sum()) {
+        if !self.take(places.of.iter().map(size).sum()) {
             return;
         }
         let commit: Arc<str> = places.commit.into();

@@ -268,6 +268,12 @@ impl Keeper {
         let rules = Rules { builds: retention.builds, grace: retention.grace };
         let policy = Policy::new(at.as_nanosecond().to_string(), at, rules, observed, before.as_ref());
         let text = policy.text()?;
+        for namespace in policy.kept_namespaces() {
+            tracing::warn!(
+                namespace,
+                "no image of this namespace's Functions is removed: its objects contain too many digests"
+            );
+        }
         let Some(before) = before else {
             self.write(deployment, &text, None).await.map_err(Error::Ask)?;
             return Ok(Outcome::Nothing);
@@ -383,11 +389,10 @@ impl Keeper {
 }
 
 fn add(all: &mut [&mut Used], object: &Value, tag: Option<&str>) {
-    let namespace = object["metadata"]["namespace"].as_str().unwrap_or_default();
     for used in all {
         used.add(object);
         if let Some(tag) = tag {
-            used.add_tag(namespace, tag);
+            used.add_tag(tag);
         }
     }
 }

@@ -29,6 +29,8 @@ use mainstay_cluster::Cluster;
 
 /// Maximum memory of the objects of a tree on a web page, and of all trees of the command, in bytes.
 const OF_PAGE: usize = 4 << 20;
+/// Maximum memory of an inventory on a web page, in bytes: about 27 000 objects.
+const INVENTORY_OF_PAGE: usize = 8 << 20;
 const OF_COMMAND: usize = 512 << 20;
 
 /// Arguments of `tree`.
@@ -51,7 +53,8 @@ pub(super) async fn run(arguments: &Arguments) -> Result<Exit, Error> {
     let kind = own_kind::<GitSync>(&cluster).await?;
     let selection = arguments.connection.selection(&cluster, arguments.name.as_deref());
     let remote_clusters = RemoteClusters::Read(arguments.connection.connection.dev_run().egress());
-    let extent = Extent { with_children: !arguments.no_children, remote_clusters, bytes: OF_COMMAND };
+    let extent =
+        Extent { with_children: !arguments.no_children, remote_clusters, bytes: OF_COMMAND, inventory: OF_COMMAND };
     let mut forest = Forest::new(&cluster, extent);
     let mut trees = Vec::new();
     for sync in syncs::select(&cluster, &kind, &selection).await? {
@@ -71,7 +74,8 @@ pub(super) async fn of(
     with_children: bool,
     remote_clusters: RemoteClusters,
 ) -> Result<(Node, Vec<String>), Error> {
-    let mut forest = Forest::new(cluster, Extent { with_children, remote_clusters, bytes: OF_PAGE });
+    let extent = Extent { with_children, remote_clusters, bytes: OF_PAGE, inventory: INVENTORY_OF_PAGE };
+    let mut forest = Forest::new(cluster, extent);
     let root = forest.tree(sync).await?;
     Ok((root, forest.notes()))
 }

@@ -1,7 +1,7 @@
 //! The events of a kind for a session. A list of its objects waits for memory, because its pages may be large.
 //!
-//! Invariant: while a list waits for memory, it has sent no request and no page of it is in memory. Invariant: a list that
-//! fails returns its memory until its next attempt.
+//! Invariant: while a new list waits for memory, it has sent no request and no page of it is in memory. A list that fails returns
+//! its memory. Its next attempt may read one page before it has memory again.
 
 use std::collections::VecDeque;
 use std::sync::Arc;

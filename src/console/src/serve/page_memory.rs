@@ -38,6 +38,8 @@ const PART: Duration = Duration::from_secs(30);
 /// Memory of the list of a watch, in MiB. A page of a list has at most 4 MiB, and takes three times its size while it is
 /// parsed.
 const LIST: usize = 12;
+/// Maximum memory of such lists at the same time, and of those of a group of users, in MiB. The rest is for pages.
+const MOST_LISTS: Most = Most { server: 60, group: 36, least: 0 };
 
 /// A page that reads many or large objects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -76,6 +78,8 @@ pub(super) struct PageMemory {
 struct Limits {
     /// In MiB.
     pages: GroupPermits,
+    /// In MiB, a part of `pages`.
+    lists: GroupPermits,
     /// In KiB.
     unread: GroupPermits,
     results: GroupPermits,
@@ -85,6 +89,7 @@ impl Default for PageMemory {
     fn default() -> Self {
         let limits = Limits {
             pages: GroupPermits::new(MOST),
+            lists: GroupPermits::new(MOST_LISTS),
             unread: GroupPermits::new(MOST_UNREAD),
             results: GroupPermits::new(MOST_RESULTS),
         };
@@ -100,7 +105,7 @@ impl PageMemory {
 
     /// Returns the memory of the lists of a group of users.
     pub(super) fn lists(&self, group: &str) -> ListMemory {
-        ListMemory { limits: self.limits.as_ref().map(|limits| (limits.pages.clone(), group.to_owned())) }
+        ListMemory { limits: self.limits.as_ref().map(|limits| (limits.clone(), group.to_owned())) }
     }
 
     /// Returns the pages of a new session of a group of users.
@@ -118,25 +123,31 @@ impl PageMemory {
 #[derive(Clone)]
 pub(super) struct ListMemory {
     /// `None` without limits.
-    limits: Option<(GroupPermits, String)>,
+    limits: Option<(Limits, String)>,
 }
 
 /// The memory of a list until it is complete or has failed.
 pub(super) struct ListPermit {
-    _held: Option<GroupPermit>,
+    _held: [Option<GroupPermit>; 2],
 }
 
 impl ListMemory {
     /// Waits for the memory of a list.
     pub(super) async fn acquire(&self) -> ListPermit {
-        let Some((pages, group)) = &self.limits else { return ListPermit { _held: None } };
-        ListPermit { _held: pages.acquire(group, LIST).await }
+        let Some((Limits { pages, lists, .. }, group)) = &self.limits else {
+            return ListPermit { _held: [None, None] };
+        };
+        let list = lists.acquire(group, LIST).await;
+        ListPermit { _held: [list, pages.acquire(group, LIST).await] }
     }
 
     /// Takes the memory of a list if it is free.
     pub(super) fn try_acquire(&self) -> Option<ListPermit> {
-        let Some((pages, group)) = &self.limits else { return Some(ListPermit { _held: None }) };
-        Some(ListPermit { _held: Some(pages.try_acquire(group, LIST).ok()?) })
+        let Some((Limits { pages, lists, .. }, group)) = &self.limits else {
+            return Some(ListPermit { _held: [None, None] });
+        };
+        let list = lists.try_acquire(group, LIST).ok()?;
+        Some(ListPermit { _held: [Some(list), Some(pages.try_acquire(group, LIST).ok()?)] })
     }
 }
 

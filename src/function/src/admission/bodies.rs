@@ -2,8 +2,8 @@
 //!
 //! Invariant: a body takes memory as its bytes arrive, in steps. An announced length takes none. Invariant: all bodies
 //! together take at most [`ROOM`] bytes, plus one list of objects. Invariant: the first step of each connection has its
-//! own memory, so a review of one step never waits for others. Invariant: a body that is idle for [`IDLE`], or takes
-//! longer than [`WITHIN`], fails and returns its memory.
+//! own memory, so a review of one step never waits for others. Invariant: a body that is idle for [`IDLE`], takes longer
+//! than [`WITHIN`], or waits longer than that for memory, fails and returns its memory.
 //!
 //! Not here: limits of a single body, which the server checks.
 
@@ -27,8 +27,8 @@ const STEP: usize = 32 << 10;
 const SHARED: usize = (ROOM - CONNECTIONS * STEP - MAX_BODY) / STEP;
 /// Maximum time between two pieces of a body.
 const IDLE: Duration = Duration::from_secs(1);
-/// Maximum time for a body, with its wait for memory. The API server's timeout is 3 s.
-const WITHIN: Duration = Duration::from_secs(2);
+/// Maximum time for a body, and for its wait for memory. The API server's timeout is 3 s for reviews and 30 s for conversions.
+pub(super) const WITHIN: Duration = Duration::from_secs(2);
 
 /// The memory for bodies.
 #[derive(Debug)]
@@ -93,10 +93,11 @@ impl Bodies {
         body: &mut B,
         length: usize,
     ) -> Result<Received<'_>, Fault> {
-        let end = Instant::now() + WITHIN;
+        let (began, mut waited) = (Instant::now(), Duration::ZERO);
         let mut received = Received::default();
         loop {
-            let until = end.min(Instant::now() + IDLE);
+            // The wait for memory is not the fault of the client.
+            let until = (began + WITHIN + waited).min(Instant::now() + IDLE);
             let Some(frame) = timeout_at(until, body.frame()).await.map_err(|_| Fault::Late)? else {
                 return Ok(received);
             };
@@ -105,34 +106,28 @@ impl Bodies {
             if needed > length {
                 return Err(Fault::Late);
             }
-            self.grow(&mut received, needed, length, end).await?;
+            let waits = Instant::now();
+            let grown = timeout_at(waits + WITHIN.saturating_sub(waited), self.grow(&mut received, needed, length));
+            grown.await.map_err(|_| Fault::NoMemory)??;
+            waited += waits.elapsed();
             received.bytes.extend_from_slice(&data);
         }
     }
 
     /// Reserves memory for `needed` bytes of a body of this length.
-    async fn grow<'b>(
-        &'b self,
-        received: &mut Received<'b>,
-        needed: usize,
-        length: usize,
-        end: Instant,
-    ) -> Result<(), Fault> {
-        let one = if length > MAX_BODY { &self.list } else { &self.review };
+    async fn grow<'b>(&'b self, received: &mut Received<'b>, needed: usize, length: usize) -> Result<(), Fault> {
+        if length > MAX_BODY && received.reserved(length) < needed {
+            // A list takes no memory from reviews.
+            received.take_whole(self.list.acquire().await.map_err(|_| Fault::NoMemory)?);
+        }
         while received.reserved(length) < needed {
-            if let Ok(step) = self.shared.try_acquire() {
-                received.steps.push(step);
-                continue;
-            }
             // Bodies may hold all steps and wait for more. One of them gets the memory for a whole body. It waits for
             // no more memory, and ends by its deadline. Then the next one gets it, so the wait is never circular.
-            let wait = async {
-                tokio::select! {
-                    whole = one.acquire() => whole.map(|whole| received.take_whole(whole)),
-                    step = self.shared.acquire() => step.map(|step| received.steps.push(step)),
-                }
-            };
-            timeout_at(end, wait).await.map_err(|_| Fault::NoMemory)?.map_err(|_| Fault::NoMemory)?;
+            tokio::select! {
+                biased;
+                step = self.shared.acquire() => received.steps.push(step.map_err(|_| Fault::NoMemory)?),
+                whole = self.review.acquire() => received.take_whole(whole.map_err(|_| Fault::NoMemory)?),
+            }
         }
         let reserved = received.reserved(length);
         if received.bytes.capacity() < reserved {

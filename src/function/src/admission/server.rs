@@ -23,7 +23,7 @@ use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 
-use super::bodies::{Bodies, CONNECTIONS, Fault, MAX_BODY};
+use super::bodies::{Bodies, CONNECTIONS, Fault, MAX_BODY, WITHIN};
 use super::conversion_review::{self, MAX_LIST};
 use super::hook::Hook;
 use super::review::{Review, Verdict};
@@ -118,7 +118,7 @@ impl Admission {
     }
 
     async fn answer(self: Arc<Self>, request: Request<Incoming>) -> Response<Full<Bytes>> {
-        let (head, body) = listener::receive(request, PATIENCE).into_parts();
+        let (head, body) = listener::receive(request, 2 * WITHIN).into_parts();
         let hook = Hook::at(head.uri.path()).filter(|(hook, _)| self.configured.read().contains(hook));
         let answered = match hook {
             None => Err(Failed(StatusCode::NOT_FOUND, "there is no webhook at this path")),

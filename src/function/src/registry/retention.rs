@@ -7,7 +7,8 @@
 //! reused by a build within the grace period. Invariant: only manifests that Mainstay built are removed, and the
 //! entries of Kaniko's cache in the repositories beside them. An index is never removed, and its children are kept.
 //! Invariant: a repository with unknown contents is left unchanged, and an outdated policy removes no images.
-//! Invariant: a namespace whose objects name very many images keeps its own images, and none of another namespace.
+//! Invariant: a namespace whose objects have very many digests in their strings keeps its own images, and none of another
+//! namespace.
 //!
 //! Not here: reading and removing files (`storage`), and removing blobs (the registry's garbage collection).
 
@@ -74,7 +75,7 @@ pub enum Refusal {
     #[error("the policy cannot be read: {0}")]
     Unreadable(String),
     /// The policy does not fit into a ConfigMap.
-    #[error("the policy has {0} bytes, and a ConfigMap can hold {LONGEST}: there are too many Functions")]
+    #[error("the policy has {0} bytes, and a ConfigMap can hold {LONGEST}: there are too many images in use")]
     TooLarge(usize),
     /// A different release wrote the policy.
     #[error("the policy is from a different release")]
@@ -93,6 +94,11 @@ pub enum Refusal {
 }
 
 impl Policy {
+    /// Returns the namespaces whose Functions keep all images, because objects in them have too many digests in their strings.
+    pub fn kept_namespaces(&self) -> impl Iterator<Item = &str> {
+        self.in_use.whole().iter().map(String::as_str)
+    }
+
     /// Returns a policy that keeps all images in use now or at the previous policy.
     pub fn new(id: String, at: Timestamp, rules: Rules, observed: Observed, before: Option<&Self>) -> Self {
         let Observed { functions, in_use, of_functions } = observed;

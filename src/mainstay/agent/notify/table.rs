@@ -1,7 +1,7 @@
 //! The Alerts, the queues of Providers and the waiting messages, under one lock.
 //!
 //! Invariant: no code matches an expression while it holds the lock, because every writer of the agent sends messages. A
-//! message costs one addition for each namespace whose Alerts may select it.
+//! message is added to each namespace with an Alert for its resource and severity.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
@@ -109,9 +109,9 @@ impl Table {
         let message = Unmatched { notice: Arc::new(notice), labels, offered };
         let others = self.crossing.iter().filter(|other| **other != own);
         for name in others.chain([&own]) {
-            let Some(namespace) = self.namespaces.get_mut(name).filter(|found| !found.alerts.is_empty()) else {
-                continue;
-            };
+            let concerns = |alert: &Alert| alert.selection.concerns(&message.notice, &message.labels);
+            let found = self.namespaces.get_mut(name);
+            let Some(namespace) = found.filter(|found| found.alerts.values().any(concerns)) else { continue };
             namespace.inbox.push(message.clone());
             if !namespace.is_matched {
                 namespace.is_matched = true;

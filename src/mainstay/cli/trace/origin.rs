@@ -4,6 +4,7 @@
 //! create. Invariant: only the GitSync that manages the object is kept whole. All others may be as large as their owners
 //! like.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use futures::{StreamExt as _, TryStreamExt as _};
@@ -117,7 +118,9 @@ pub(super) async fn of(
     if trace.manager.is_none() {
         search.climb(&mut trace).await?;
     }
-    trace.notes = search.notes;
+    // Some inventories may have been read twice.
+    let mut known = BTreeSet::new();
+    trace.notes = search.notes.into_iter().filter(|note| known.insert(note.clone())).collect();
     if trace.manager.is_none() && search.unread > 0 {
         let unread = search.unread;
         trace.notes.push(format!("the inventories of {unread} GitSyncs were not read: `mainstay trace` reads them"));
@@ -135,8 +138,9 @@ struct Search<'a> {
     memory: MemoryBudget,
     /// Number of GitSyncs beyond the maximum number, whose inventories were not read.
     unread: usize,
-    /// The positions of the GitSyncs without an inventory.
+    /// The positions of the GitSyncs without an inventory, and of those whose inventory had no memory.
     without_inventory: Vec<usize>,
+    too_large: Vec<usize>,
     notes: Vec<String>,
 }
 
@@ -165,6 +169,7 @@ impl<'a> Search<'a> {
             memory: MemoryBudget::new(extent.bytes),
             unread: 0,
             without_inventory: Vec::new(),
+            too_large: Vec::new(),
             notes,
         })
     }
@@ -214,6 +219,9 @@ impl<'a> Search<'a> {
         });
         self.unread = order.len().saturating_sub(self.extent.inventories);
         order.truncate(self.extent.inventories);
+        if let Some(&first) = order.first().filter(|&&first| is_named(&self.syncs[first].0)) {
+            self.make_room(first);
+        }
         for number in order {
             let Some(listed) = self.listed(number).await? else { continue };
             let Some(entry) = listed.objects.get(key).cloned() else {
@@ -247,6 +255,18 @@ impl<'a> Search<'a> {
         self.read(&kind, &key).await?.map(understand).transpose()
     }
 
+    /// Gives all memory to the inventory of a GitSync that had none.
+    fn make_room(&mut self, number: usize) {
+        if self.too_large.contains(&number) {
+            let notes =
+                self.too_large.drain(..).map(|number| self.extent.too_large(&syncs::name(&self.syncs[number].0)));
+            let notes: Vec<_> = notes.collect();
+            self.notes.retain(|note| !notes.contains(note));
+            self.syncs.iter_mut().for_each(|(_, listed)| *listed = None);
+            self.memory = MemoryBudget::new(self.extent.bytes);
+        }
+    }
+
     async fn listed(&mut self, number: usize) -> Result<Option<&Listed>, Error> {
         let (sync, listed) = &mut self.syncs[number];
         if listed.is_none() {
@@ -254,6 +274,7 @@ impl<'a> Search<'a> {
                 Ok(Some(Listing::Whole(whole))) => whole,
                 Ok(None) => {
                     self.notes.push(self.extent.too_large(&syncs::name(sync)));
+                    self.too_large.push(number);
                     Listed::default()
                 }
                 Ok(Some(Listing::Missing)) => {

@@ -34,6 +34,8 @@ pub(super) struct Extent {
     pub(super) remote_clusters: RemoteClusters,
     /// Maximum memory of the objects that are read, and of the branches of children, in bytes.
     pub(super) bytes: usize,
+    /// Maximum memory of the inventory of a GitSync, in bytes.
+    pub(super) inventory: usize,
 }
 
 /// Whether trees include the objects of remote clusters. The addresses of these clusters are in Secrets, which tenants
@@ -96,10 +98,10 @@ impl<'a> Forest<'a> {
             facts: Facts::default(),
             children: Vec::new(),
         };
-        let memory = MemoryBudget::new(self.extent.bytes);
+        let memory = MemoryBudget::new(self.extent.inventory);
         match Listing::within(self.cluster, sync, Locations::Omitted, &memory).await? {
             None => {
-                let most = self.extent.bytes >> 20;
+                let most = self.extent.inventory >> 20;
                 self.notes.insert(format!(
                     "the inventory of {key} takes more than {most} MiB of memory, so its objects are not shown; `mainstay tree` \
                      shows them"

@@ -1,11 +1,10 @@
 //! The images that objects of the cluster use.
 //!
-//! Invariant: an image is in use if a field for images names it, by its digest or by its name with the tag. The host is
-//! ignored, because a registry has several addresses. A digest in any other string keeps the image in repositories of
-//! the object's own namespace, and in repositories of no namespace.
+//! Invariant: an image is in use if any string of an object contains its digest, or a field for images its name with the tag. The
+//! host is ignored, because a registry has several addresses.
 //!
-//! Invariant: a namespace that uses too many images keeps all images of its own repositories. Its further images count
-//! in no repository of another namespace. So no namespace can fill the policy.
+//! Invariant: a namespace with too many digests in strings that are no fields for images keeps all images of its own
+//! repositories. Its strings keep no image of another namespace. So no namespace can fill the policy with them.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -17,46 +16,18 @@ use crate::registry::Digest;
 /// Number of hexadecimal digits of a digest that are kept. Digests with the same prefix count as used, too.
 const PREFIX: usize = 16;
 const ALGORITHM: &str = "sha256:";
-/// Maximum bytes of the images in a namespace's fields, and of the digests in its other strings.
-const OF_NAMESPACE: usize = 64 << 10;
-/// Maximum bytes of the images of all namespaces. A policy has twice as many, with the images of the previous policy.
-const OF_ALL: usize = 320 << 10;
-/// Bytes of an entry in a policy in addition to its text: quotes and a comma.
-const ENTRY: usize = 3;
-/// Maximum bytes of a repository's name with a tag. A registry refuses longer names.
-const NAME: usize = 384;
+/// Maximum number of digests in a namespace's strings, except in fields for images.
+const OF_NAMESPACE: usize = 3000;
+/// Maximum number of such digests of all namespaces. A policy has twice as many, with those of the previous policy.
+const OF_ALL: usize = 15_000;
 
-/// Images in use, by namespace.
+/// Images in use.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Used(BTreeMap<String, OfNamespace>);
-
-/// The images that a namespace uses.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-struct OfNamespace {
+pub struct Used {
     /// The images in fields for images.
-    images: Bounded<Image>,
-    /// The prefixes of digests in other strings.
-    texts: Bounded<String>,
-}
-
-/// A set of at most [`OF_NAMESPACE`] bytes.
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct Bounded<T> {
-    all: BTreeSet<T>,
-    bytes: usize,
-    /// Whether an entry did not fit.
-    is_cut: bool,
-}
-
-/// A reference to an image.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Image {
-    /// The prefix of a digest.
-    Digest(String),
-    /// `REPOSITORY:TAG` of a reference without a digest.
-    Name(String),
-    /// A tag, in any repository.
-    Tag(String),
+    images: Kept,
+    /// The prefixes of digests in other strings, by namespace. More than [`OF_NAMESPACE`] are not counted further.
+    texts: BTreeMap<String, BTreeSet<String>>,
 }
 
 /// Images in use, as a policy stores them.
@@ -69,92 +40,55 @@ pub(super) struct Kept {
     names: BTreeSet<String>,
     /// Tags that are in use in any repository.
     tags: BTreeSet<String>,
-    /// Prefixes of digests that are in use in the repositories of a namespace.
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    texts: BTreeMap<String, BTreeSet<String>>,
-    /// Namespaces with too many images, whose repositories are kept as a whole.
+    /// Namespaces with too many digests, whose repositories are kept as a whole.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     whole: BTreeSet<String>,
-}
-
-impl<T> Default for Bounded<T> {
-    fn default() -> Self {
-        Self { all: BTreeSet::new(), bytes: 0, is_cut: false }
-    }
-}
-
-impl<T: Ord> Bounded<T> {
-    fn insert(&mut self, entry: T, length: usize) {
-        if self.all.contains(&entry) {
-            return;
-        }
-        let bytes = self.bytes + length + ENTRY;
-        if bytes > OF_NAMESPACE {
-            self.is_cut = true;
-        } else {
-            self.bytes = bytes;
-            self.all.insert(entry);
-        }
-    }
-}
-
-impl Image {
-    fn text(&self) -> &str {
-        match self {
-            Self::Digest(text) | Self::Name(text) | Self::Tag(text) => text,
-        }
-    }
 }
 
 impl Used {
     /// Adds all images in the specification or the status of an object.
     pub fn add(&mut self, object: &Value) {
         let namespace = object["metadata"]["namespace"].as_str().unwrap_or_default();
-        let of_namespace = self.0.entry(namespace.to_owned()).or_default();
-        of_namespace.add_all(&object["spec"], false);
-        of_namespace.add_all(&object["status"], false);
+        let Self { images, texts } = self;
+        let mut found = Found { images, texts: texts.entry(namespace.to_owned()).or_default() };
+        found.add_all(&object["spec"], false);
+        found.add_all(&object["status"], false);
     }
 
-    /// Adds all images with this tag, for an object of the namespace.
-    pub fn add_tag(&mut self, namespace: &str, tag: &str) {
-        self.0.entry(namespace.to_owned()).or_default().add_image(Image::Tag(tag.to_owned()));
+    /// Adds all images with this tag.
+    pub fn add_tag(&mut self, tag: &str) {
+        self.images.tags.insert(tag.to_owned());
     }
 
-    /// Returns the images for a policy. The namespaces with the fewest images come first, so a namespace with very many
-    /// replaces no images of another one.
+    /// Returns the images for a policy. Digests of the namespaces with the fewest count first, so a namespace with very many
+    /// replaces none of another one.
     pub(super) fn kept(&self) -> Kept {
-        let mut kept = Kept::default();
+        let mut kept = self.images.clone();
+        let mut all: Vec<_> = self.texts.iter().collect();
+        all.sort_by_key(|(_, digests)| digests.len());
         let mut free = OF_ALL;
-        let mut all: Vec<_> = self.0.iter().collect();
-        all.sort_by_key(|(_, of)| of.images.bytes);
-        for &(namespace, of) in &all {
-            let more: Vec<&Image> = of.images.all.iter().filter(|image| !kept.contains(image)).collect();
-            let bytes = more.iter().map(|image| image.text().len() + ENTRY).sum::<usize>();
-            if of.images.is_cut || bytes > free {
-                kept.whole.insert(namespace.clone());
-            }
-            if bytes <= free {
-                free -= bytes;
-                for image in more {
-                    kept.insert(image.clone());
+        for (namespace, digests) in all {
+            match free.checked_sub(digests.len()) {
+                Some(left) if digests.len() <= OF_NAMESPACE => {
+                    free = left;
+                    kept.digests.extend(digests.iter().cloned());
                 }
-            }
-        }
-        all.sort_by_key(|(_, of)| of.texts.bytes);
-        for (namespace, of) in all.into_iter().filter(|(_, of)| !of.texts.all.is_empty()) {
-            let bytes = of.texts.bytes + namespace.len() + 2 * ENTRY;
-            if of.texts.is_cut || bytes > free {
-                kept.whole.insert(namespace.clone());
-            } else {
-                free -= bytes;
-                kept.texts.insert(namespace.clone(), of.texts.all.clone());
+                _ => {
+                    kept.whole.insert(namespace.clone());
+                }
             }
         }
         kept
     }
 }
 
-impl OfNamespace {
+/// The images that are found in an object.
+struct Found<'u> {
+    images: &'u mut Kept,
+    texts: &'u mut BTreeSet<String>,
+}
+
+impl Found<'_> {
     fn add_all(&mut self, value: &Value, is_image: bool) {
         match value {
             Value::String(text) => self.add_text(text, is_image),
@@ -175,9 +109,9 @@ impl OfNamespace {
             if digits.len() == PREFIX {
                 has_digest = true;
                 if is_image {
-                    self.add_image(Image::Digest(digits));
-                } else {
-                    self.texts.insert(digits, PREFIX);
+                    self.images.digests.insert(digits);
+                } else if self.texts.len() <= OF_NAMESPACE {
+                    self.texts.insert(digits);
                 }
             }
         }
@@ -186,70 +120,43 @@ impl OfNamespace {
                 Some((path, tag)) if !tag.contains('/') => (path, tag),
                 _ => (text, "latest"),
             };
-            self.add_image(Image::Name(format!("{path}:{tag}")));
+            self.images.names.insert(format!("{path}:{tag}"));
             if let Some((_, path)) = path.split_once('/') {
-                self.add_image(Image::Name(format!("{path}:{tag}")));
+                self.images.names.insert(format!("{path}:{tag}"));
             }
-        }
-    }
-
-    /// Adds an image, unless no image of a registry can have this name.
-    fn add_image(&mut self, image: Image) {
-        let text = image.text();
-        let length = text.len();
-        if length <= NAME && text.bytes().all(|byte| byte.is_ascii_graphic() && !matches!(byte, b'"' | b'\\')) {
-            self.images.insert(image, length);
         }
     }
 }
 
 impl Kept {
-    fn contains(&self, image: &Image) -> bool {
-        match image {
-            Image::Digest(digest) => self.digests.contains(digest),
-            Image::Name(name) => self.names.contains(name),
-            Image::Tag(tag) => self.tags.contains(tag),
-        }
-    }
-
-    fn insert(&mut self, image: Image) {
-        match image {
-            Image::Digest(digest) => self.digests.insert(digest),
-            Image::Name(name) => self.names.insert(name),
-            Image::Tag(tag) => self.tags.insert(tag),
-        };
-    }
-
     /// Whether a manifest that has these tags in a repository is in use.
     pub(super) fn has<'t>(&self, repository: &str, digest: &Digest, tags: impl IntoIterator<Item = &'t str>) -> bool {
-        let prefix = &digest.hex()[..PREFIX];
         let named = |tag: &str| self.tags.contains(tag) || self.names.contains(&format!("{repository}:{tag}"));
-        self.digests.contains(prefix) || self.keeps_own(repository, prefix) || tags.into_iter().any(named)
+        self.digests.contains(&digest.hex()[..PREFIX]) || self.keeps_whole(repository) || tags.into_iter().any(named)
     }
 
-    /// Whether a namespace keeps an image in a repository of its own, or in one of no namespace.
-    fn keeps_own(&self, repository: &str, prefix: &str) -> bool {
+    /// Whether all images of a repository are kept. A repository of no namespace may belong to any of them.
+    fn keeps_whole(&self, repository: &str) -> bool {
         let owners = owners(repository);
         if owners.is_empty() {
-            return !self.whole.is_empty() || self.texts.values().any(|digests| digests.contains(prefix));
+            !self.whole.is_empty()
+        } else {
+            owners.into_iter().any(|owner| self.whole.contains(owner))
         }
-        let names = |owner: &str| self.texts.get(owner).is_some_and(|digests| digests.contains(prefix));
-        owners.into_iter().any(|owner| self.whole.contains(owner) || names(owner))
+    }
+
+    /// Returns the namespaces whose repositories are kept as a whole.
+    pub(super) fn whole(&self) -> &BTreeSet<String> {
+        &self.whole
     }
 
     /// Returns the images that `other` lacks.
     pub(super) fn without(&self, other: &Self) -> Self {
         let rest = |one: &BTreeSet<String>, other: &BTreeSet<String>| one.difference(other).cloned().collect();
-        let none = BTreeSet::new();
-        let texts = self.texts.iter().map(|(namespace, digests)| {
-            let of_other = other.texts.get(namespace).unwrap_or(&none);
-            (namespace.clone(), digests.difference(of_other).cloned().collect::<BTreeSet<String>>())
-        });
         Self {
             digests: rest(&self.digests, &other.digests),
             names: rest(&self.names, &other.names),
             tags: rest(&self.tags, &other.tags),
-            texts: texts.filter(|(_, digests)| !digests.is_empty()).collect(),
             whole: rest(&self.whole, &other.whole),
         }
     }
@@ -310,57 +217,48 @@ mod tests {
         assert!(!by_digest("9"), "what only an annotation names is not used");
         assert!(kept.has("web/a", &digest("5"), ["x", "T1"]) && kept.has("b", &digest("5"), ["latest"]));
         assert!(!kept.has("web/b", &digest("5"), ["T1"]) && !kept.has("a", &digest("5"), ["b"]));
-        used.add_tag("any", "t7");
+        used.add_tag("t7");
         assert!(used.kept().has("any", &digest("5"), ["t7"]));
         assert_eq!(kept.without(&kept), Kept::default());
     }
 
     #[test]
-    fn a_digest_in_a_string_keeps_only_images_of_its_own_namespace() {
+    fn a_namespace_with_too_many_digests_in_strings_keeps_its_own_repositories_only() {
         let mut used = Used::default();
-        used.add(&object("team-a", "value", &digests(1..2)));
-        used.add(&object("team-b", "image", &digests(2..3)));
+        used.add(&object("shop", "value", &digests(90_000..90_001)));
+        used.add(&object("evil", "value", &digests(0..45_000)));
+        used.add(&object("evil", "value", &digests(45_000..90_000)));
         let kept = used.kept();
+        assert_eq!((kept.digests.len(), kept.whole.iter().map(String::as_str).collect()), (1, vec!["evil"]));
         let has = |repository: &str, number: usize| kept.has(repository, &digest(number), []);
-        assert!(has("team-a_fn", 1) && has("team-a-fn", 1) && has("team-a_fn/cache", 1));
-        assert!(has("tools/app", 1), "a repository of no namespace");
-        assert!(!has("team-b_fn", 1) && !has("shop-fn", 1));
-        assert!(has("team-a_fn", 2) && has("shop-fn", 2), "a field for images counts everywhere");
+        assert!(has("evil-fn", 90_002) && has("evil_fn/cache", 90_002), "its own repositories");
+        assert!(has("shop-fn", 90_000) && has("any-fn", 90_000), "a digest counts in all repositories");
+        assert!(!has("shop-fn", 89_999) && !has("shop-fn", 90_002) && !has("evi-fn", 90_002));
+        assert!(has("tools", 1), "a repository of no namespace");
+    }
+
+    #[test]
+    fn an_image_in_a_field_for_images_is_kept_however_many_there_are() {
+        let mut used = Used::default();
+        used.add(&object("shop", "image", &digests(0..20_000)));
+        used.add(&object("shop", "value", &digests(20_000..30_000)));
+        let kept = used.kept();
+        assert!((0..20_000).all(|number| kept.has("any-fn", &digest(number), [])));
+        assert!((20_000..30_000).all(|number| kept.has("shop-fn", &digest(number), [])));
         assert_eq!(kept.without(&kept), Kept::default());
-        assert!(kept.without(&Kept::default()).has("team-a_fn", &digest(1), []));
     }
 
     #[test]
-    fn a_namespace_with_too_many_digests_keeps_its_own_repositories_only() {
-        for field in ["value", "image"] {
-            let mut used = Used::default();
-            used.add(&object("shop", "image", &digests(90_000..90_001)));
-            used.add(&object("evil", field, &digests(0..45_000)));
-            used.add(&object("evil", field, &digests(45_000..90_000)));
-            used.add(&object("evil", "image", &["x".repeat(500_000)]));
-            let kept = used.kept();
-            let bytes = serde_json::to_string(&kept).unwrap().len();
-            assert!(bytes < OF_ALL + (1 << 10), "{field}: {bytes} bytes");
-            let has = |repository: &str, number: usize| kept.has(repository, &digest(number), []);
-            assert!(has("evil-fn", 90_002) && has("shop-fn", 90_000), "{field}");
-            assert!(!has("shop-fn", 89_999) && !has("shop-fn", 90_002) && !has("evi-fn", 90_002), "{field}");
-        }
-    }
-
-    #[test]
-    fn many_namespaces_with_many_images_replace_none_of_a_small_one() {
+    fn many_namespaces_with_many_digests_replace_none_of_a_small_one() {
         let mut used = Used::default();
         for number in 0..40 {
-            let (from, name) = (number * 3_000, format!("evil{number}"));
-            used.add(&object(&name, "image", &digests(from..from + 3_000)));
-            used.add(&object(&name, "value", &digests(from..from + 3_000)));
+            used.add(&object(&format!("evil{number}"), "value", &digests(number * 3000..(number + 1) * 3000)));
         }
-        used.add(&object("shop", "image", &digests(900_000..900_010)));
+        used.add(&object("shop", "value", &digests(900_000..900_010)));
         let kept = used.kept();
-        let bytes = serde_json::to_string(&kept).unwrap().len();
-        assert!(bytes < OF_ALL + (4 << 10), "{bytes} bytes");
+        assert!(kept.digests.len() <= OF_ALL, "{} digests", kept.digests.len());
         assert!((900_000..900_010).all(|number| kept.has("shop-fn", &digest(number), [])));
-        assert!((0..120_000).all(|number| kept.has(&format!("evil{}-fn", number / 3_000), &digest(number), [])));
+        assert!((0..120_000).all(|number| kept.has(&format!("evil{}-fn", number / 3000), &digest(number), [])));
         assert!(!kept.has("shop-fn", &digest(900_010), []));
     }
 }
