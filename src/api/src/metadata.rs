@@ -225,7 +225,7 @@ metadata! {
         on "namespaces", by "users", values "`disabled`",
         "Keeps copies out of the namespace.";
     pub const SECRETS_DIGEST: Annotation = "mainstay.dev/secrets-digest";
-        on "serving Pods of a Function; its Deployments and Knative Services", by "Mainstay", values "a digest; two digests",
+        on "serving Pods of a Function; its Deployments and Knative Services", by "Mainstay", values "a digest; a digest for each Secret",
         "The values of Secrets in environment variables; a new value restarts the Pods.";
     pub const ADDRESS: Annotation = "mainstay.dev/address";
         on "Knative Services of Functions", by "Mainstay", values "`knative`",

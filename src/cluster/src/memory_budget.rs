@@ -41,11 +41,15 @@ impl MemoryBudget {
         taken.bytes = taken.bytes.saturating_sub(bytes);
     }
 
+    /// Whether an object was left out.
+    pub fn is_cut(&self) -> bool {
+        self.state.lock().is_cut
+    }
+
     /// Returns a note if an object was left out: `shown`, and the reason.
     pub fn note(&self, shown: &str) -> Option<String> {
         let most = self.most >> 20;
-        let is_cut = self.state.lock().is_cut;
-        is_cut.then(|| format!("{shown}, because they take more than {most} MiB of memory"))
+        self.is_cut().then(|| format!("{shown}, because they take more than {most} MiB of memory"))
     }
 }
 

@@ -4,7 +4,7 @@
 //!
 //! Invariant: only a digest of each value is kept. The digest reveals nothing about the value without access to the
 //! Secret. Invariant: deleting a Secret causes no restart, because running pods have its values. This holds for
-//! optional Secrets, and for one deleted Secret after a restart of the agent.
+//! optional Secrets, and after a restart of the agent.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -23,7 +23,7 @@ type Keys<'k> = Option<BTreeSet<&'k str>>;
 #[derive(Debug, Default)]
 pub(super) struct PodSecrets {
     followed: Vec<Followed>,
-    /// The last known digests; `None` until there is a record of an earlier agent, or none.
+    /// The last known digests; `None` until they are restored.
     last: Option<SecretDigests>,
 }
 
@@ -31,7 +31,7 @@ impl PodSecrets {
     /// Restores the digests from the record of an earlier agent, unless they are known.
     pub(super) fn restore(&mut self, record: impl FnOnce() -> String) {
         if self.last.is_none() {
-            self.last = Some(SecretDigests::of_record(&record()));
+            self.last = Some(SecretDigests::parse(&record()));
         }
     }
 
@@ -66,7 +66,6 @@ impl PodSecrets {
                 }
             }
         }
-        last.recall(wanted.keys().copied());
         Ok(last.total().map(|total| SecretsDigest { total, record: last.record() }))
     }
 

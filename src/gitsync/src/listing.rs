@@ -121,13 +121,20 @@ async fn listing_by(
     let label = label(&namespace, &name);
     let owner = InventoryOwner { namespace: &namespace, name: &name, uid: &uid, label: &label, home };
     let mut maps = own_config_maps(cluster, &owner);
-    while let Some(map) = maps.next().await {
-        if let Err(stop) = decoded.add(&map?) {
-            memory.give_back(decoded.taken);
-            return Ok((stop == Stop::Damaged).then_some(Listing::Damaged));
-        }
+    let mut added = Ok(());
+    while let (Ok(()), Some(map)) = (added, maps.next().await) {
+        added = decoded.add(&map?);
     }
-    Ok(Some(decoded.join()))
+    let taken = decoded.taken;
+    let listing = match added {
+        Ok(()) => Some(decoded.join()),
+        Err(Stop::Damaged) => Some(Listing::Damaged),
+        Err(Stop::NoMemory) => None,
+    };
+    if !matches!(listing, Some(Listing::Whole(_))) {
+        memory.give_back(taken);
+    }
+    Ok(listing)
 }
 
 impl<'m> Decoded<'m> {

@@ -141,6 +141,8 @@ struct Search<'a> {
     /// The positions of the GitSyncs without an inventory, and of those whose inventory had no memory.
     without_inventory: Vec<usize>,
     too_large: Vec<usize>,
+    /// The position of the GitSync whose inventory has got all memory.
+    had_room: Option<usize>,
     notes: Vec<String>,
 }
 
@@ -170,6 +172,7 @@ impl<'a> Search<'a> {
             unread: 0,
             without_inventory: Vec::new(),
             too_large: Vec::new(),
+            had_room: None,
             notes,
         })
     }
@@ -220,6 +223,7 @@ impl<'a> Search<'a> {
         self.unread = order.len().saturating_sub(self.extent.inventories);
         order.truncate(self.extent.inventories);
         if let Some(&first) = order.first().filter(|&&first| is_named(&self.syncs[first].0)) {
+            self.listed(first).await?;
             self.make_room(first);
         }
         for number in order {
@@ -255,9 +259,9 @@ impl<'a> Search<'a> {
         self.read(&kind, &key).await?.map(understand).transpose()
     }
 
-    /// Gives all memory to the inventory of a GitSync that had none.
+    /// Gives all memory to the inventory of a GitSync, once, if some inventory or its source locations had none.
     fn make_room(&mut self, number: usize) {
-        if self.too_large.contains(&number) {
+        if self.memory.is_cut() && self.had_room.replace(number) != Some(number) {
             let notes =
                 self.too_large.drain(..).map(|number| self.extent.too_large(&syncs::name(&self.syncs[number].0)));
             let notes: Vec<_> = notes.collect();
@@ -350,7 +354,54 @@ fn owner(live: &Value) -> Option<(String, String, String)> {
 
 #[cfg(test)]
 mod tests {
+    use std::convert::Infallible;
+
+    use bytes::Bytes;
+    use http_body_util::Full;
+
     use super::*;
+
+    /// Returns a cluster that answers nothing.
+    fn cluster() -> Cluster {
+        let service = tower::service_fn(|_: http::Request<kube::client::Body>| {
+            std::future::ready(Ok::<_, Infallible>(http::Response::new(Full::new(Bytes::new()))))
+        });
+        let client = kube::Client::new(service, "shop");
+        Cluster::from_clients(client.clone(), client)
+    }
+
+    #[tokio::test]
+    async fn the_inventory_of_a_named_git_sync_gets_all_memory_once() {
+        let read = |name: &str| {
+            let sync = json!({
+                "apiVersion": "mainstay.dev/v1alpha1", "kind": "GitSync",
+                "metadata": {"namespace": "shop", "name": name}, "spec": {"gitRepository": "shop"},
+            });
+            (understand(reduced(&sync)).unwrap(), Some(Listed::default()))
+        };
+        let (cluster, extent) = (cluster(), Extent { inventories: 20, bytes: 8 });
+        let mut search = Search {
+            cluster: &cluster,
+            syncs: vec![read("a"), read("b")],
+            extent,
+            memory: MemoryBudget::new(extent.bytes),
+            unread: 0,
+            without_inventory: Vec::new(),
+            too_large: vec![1],
+            had_room: None,
+            notes: vec!["other".to_owned(), extent.too_large("GitSync shop/b")],
+        };
+        let are_read = |search: &Search<'_>| search.syncs.iter().filter(|(_, listed)| listed.is_some()).count();
+        search.make_room(1);
+        assert_eq!(are_read(&search), 2, "nothing was left out");
+        assert!(!search.memory.take(9));
+        search.make_room(1);
+        assert_eq!((are_read(&search), &*search.notes), (0, &["other".to_owned()][..]));
+        assert!(search.memory.take(8) && !search.memory.take(1));
+        search.syncs[1].1 = Some(Listed::default());
+        search.make_room(1);
+        assert_eq!(are_read(&search), 1, "it has got all memory before");
+    }
 
     #[test]
     fn a_note_about_a_large_inventory_says_what_reads_it() {

@@ -21,6 +21,9 @@ const OF_NAMESPACE: usize = 3000;
 /// Maximum number of such digests of all namespaces. A policy has twice as many, with those of the previous policy.
 const OF_ALL: usize = 15_000;
 
+/// Maximum bytes of the name of an image with its host and tag.
+const LONGEST_NAME: usize = 512;
+
 /// Images in use.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Used {
@@ -120,10 +123,14 @@ impl Found<'_> {
                 Some((path, tag)) if !tag.contains('/') => (path, tag),
                 _ => (text, "latest"),
             };
-            self.images.names.insert(format!("{path}:{tag}"));
-            if let Some((_, path)) = path.split_once('/') {
-                self.images.names.insert(format!("{path}:{tag}"));
+            let name = format!("{path}:{tag}");
+            if !may_exist(&name) {
+                return;
             }
+            if let Some((_, path)) = name.split_once('/').filter(|_| path.contains('/')) {
+                self.images.names.insert(path.to_owned());
+            }
+            self.images.names.insert(name);
         }
     }
 }
@@ -160,6 +167,12 @@ impl Kept {
             whole: rest(&self.whole, &other.whole),
         }
     }
+}
+
+/// Whether an image of a registry can have this name. A registry refuses longer names and other characters.
+fn may_exist(name: &str) -> bool {
+    let is_valid = |byte: u8| byte.is_ascii_graphic() && !matches!(byte, b'"' | b'\\');
+    name.len() <= LONGEST_NAME && name.bytes().all(is_valid)
 }
 
 /// Returns the namespaces to which a repository may belong. The names of earlier releases are ambiguous: `a-b-c` may
@@ -246,6 +259,14 @@ mod tests {
         assert!((0..20_000).all(|number| kept.has("any-fn", &digest(number), [])));
         assert!((20_000..30_000).all(|number| kept.has("shop-fn", &digest(number), [])));
         assert_eq!(kept.without(&kept), Kept::default());
+    }
+
+    #[test]
+    fn a_name_that_no_registry_accepts_takes_no_space() {
+        let mut used = Used::default();
+        let accepted = format!("r.io/{}:t", "x".repeat(255));
+        used.add(&object("shop", "image", &[format!("a/{}", "x".repeat(500_000)), "a/\u{e9}\"".to_owned(), accepted]));
+        assert_eq!(used.kept().names.len(), 2, "one name with its host, and without it");
     }
 
     #[test]
