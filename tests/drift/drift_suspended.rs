@@ -1,11 +1,9 @@
 //! The backward loop, end to end: a Service of a suspended GitSync is paused and deleted, and another GitSync wants it.
 //! The page Architecture of the book explains each step.
 
-use std::time::Duration;
-
 use serde_json::json;
 
-use mainstay_testkit::drift::revert_of;
+use mainstay_testkit::drift::{fence, revert_of};
 use mainstay_testkit::gate::Heard;
 use mainstay_testkit::ownership::{LABEL, delete_sync, sync_is_gone};
 use mainstay_testkit::world::{World, config_map};
@@ -178,27 +176,28 @@ async fn a_deleted_service_of_a_deleted_git_sync_goes_to_the_other_one() {
 async fn a_suspension_stops_a_commit_that_is_being_carried_out() {
     let mut world = World::new().await;
     for name in ["a", "b"] {
-        world.remote.file(&format!("{name}.yaml"), config_map(name, "1"));
+        world.remote.file(&format!("demo/{name}.yaml"), config_map(name, "1"));
     }
-    world.remote.commit("one");
-    world.synced(json!({})).await;
+    world.remote.file("other/fence.yaml", config_map("fence", "1")).commit("one");
+    world.sync("other", json!({"baseDir": "/other"}));
+    world.synced(json!({"baseDir": "/demo"})).await;
+    world.ready("other").await;
     world.gate.record();
-    let inventory = |heard: &Heard| heard.asked.starts_with("PATCH ") && heard.asked.contains("/mainstay-inventory");
+    let inventory =
+        |heard: &Heard| heard.asked.starts_with("PATCH ") && heard.asked.contains("/mainstay-inventory-demo");
     let held = world.gate.hold(inventory);
-    world.remote.file("a.yaml", config_map("a", "2")).remove("b.yaml").file("c.yaml", config_map("c", "1"));
-    world.remote.commit("two");
+    world.remote.file("demo/a.yaml", config_map("a", "2")).remove("demo/b.yaml");
+    world.remote.file("demo/c.yaml", config_map("c", "1")).commit("two");
     world.look();
     // The inventory with the new object is written before the first apply.
     held.reached().await;
     world.edit("mainstay.dev/v1alpha1", "gitsyncs", "demo", json!({"spec": {"suspend": true}}));
-    // Reverts end with the suspension, too, so an edit that stays shows that the agent knows of it. A busy machine reverts late.
-    world
-        .until("edits stay", |w| {
-            w.edit("v1", "configmaps", "a", json!({"data": {"key": "mine"}}));
-            std::thread::sleep(Duration::from_secs(3));
-            w.data("a") == "mine"
-        })
-        .await;
+    // The watch shows the suspension before this request. So the agent knows of it once the request is answered.
+    world.ask("other").await;
+    world.edit("v1", "configmaps", "a", json!({"data": {"key": "mine"}}));
+    // The fence is an object of the other GitSync. It is reverted after the edit was handled.
+    fence(&world).await;
+    assert_eq!(world.data("a"), "mine", "reverts end with the suspension, too");
     drop(held);
     world.condition_is("demo", "Suspended", "True Suspended").await;
     assert_eq!(["a", "b", "c"].map(|name| world.data(name)), ["mine", "1", "absent"]);

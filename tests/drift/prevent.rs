@@ -491,6 +491,30 @@ async fn a_correct_policy_costs_no_request() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn git_syncs_without_prevention_open_no_watches_of_policies() {
+    let mut world = World::new().await;
+    world.remote.file("a.yaml", config_map("a", "1")).commit("one");
+    world.synced(json!({})).await;
+    world.gate.record();
+    for name in ["two", "three", "four"] {
+        world.sync(name, json!({"baseDir": format!("/{name}")}));
+        world.remote.file(&format!("{name}/map.yaml"), config_map(name, "1"));
+    }
+    world.remote.commit("more");
+    for name in ["two", "three", "four"] {
+        world.look();
+        world.ready(name).await;
+    }
+    let asked = || world.gate.heard().into_iter().map(|heard| heard.asked);
+    assert_eq!(asked().filter(|asked| asked.contains("validatingadmission")).collect::<Vec<_>>(), [""; 0]);
+    world.edit(SYNCS.0, SYNCS.1, "four", json!({"spec": {"prevent": true}}));
+    world.condition_is("four", "Prevented", "True").await;
+    let of_policies =
+        asked().filter(|asked| asked.starts_with("GET ") && asked.contains("/validatingadmissionpolicies?"));
+    assert_eq!(of_policies.count(), 1, "{:?}", asked().collect::<Vec<_>>());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_api_server_without_such_policies_is_reported_and_all_else_works() {
     let mut world = World::new().await;
     world.gate.hide("ValidatingAdmissionPolicy");

@@ -2,7 +2,7 @@
 //!
 //! Invariant: a client takes at most one of a bounded number of connections, for a bounded time, and a request head of
 //! at most 16 KiB. If all connections are taken, a new client replaces the one that has been idle longest. Idle clients
-//! therefore block no others. A client whose body a handler [receives](receive) counts as idle.
+//! therefore block no others. A client counts as idle, too, while a handler that [receives](receive) its body waits for it.
 //! Invariant: a connection carries one request, unless connections are [kept](Limits::kept).
 //! Invariant: a panic while a response is created ends only its connection, with the status 500.
 //! Invariant: a client that is still sending when the response arrives can read the response: the rest of the request

@@ -36,6 +36,7 @@ mod pins;
 mod receivers;
 mod registry_login;
 mod repositories;
+mod reread_batch;
 mod rereads;
 mod retention;
 mod retention_metrics;

@@ -1,8 +1,8 @@
 //! The state of a connection: whether a request is in flight, and its deadline.
 //!
 //! Invariant: a connection waits for a request, [receives](super::receive) its body, or is busy until the last byte of
-//! the response is passed on. A new client may replace it in the first two of these phases. Invariant: a client that does not
-//! read the end of a response loses its connection, and with it the memory of the response.
+//! the response is passed on. A new client may replace it in the first two of these phases, while it waits for its client.
+//! Invariant: a client that does not read the end of a response loses its connection, and with it the memory of the response.
 
 use std::io;
 use std::pin::Pin;
@@ -41,12 +41,15 @@ enum Phase {
     Waits,
     /// It receives the body of a request, and the handler waits for it.
     Receives,
+    /// A part of the body has arrived, and the handler does not wait for more of it yet.
+    Pauses,
     /// A request is in flight.
     Busy,
 }
 
 struct State {
-    /// The entry of the connection among those that a new client may replace; `None` while it is busy.
+    /// The entry of the connection among those that a new client may replace: suspended while it pauses, and `None` while
+    /// it is busy.
     entry: Option<Entry>,
     phase: Phase,
     deadline: Instant,
@@ -92,10 +95,34 @@ impl Connection {
         self.changed.notify_one();
     }
 
+    /// Records that a part of the body has arrived. The handler may wait for memory before it takes more.
+    pub(super) fn pauses(&self) {
+        let mut state = self.state.lock();
+        if state.phase == Phase::Receives {
+            state.phase = Phase::Pauses;
+            if let Some(entry) = &state.entry {
+                entry.suspend();
+            }
+        }
+    }
+
+    /// Records that the handler waits for more of the body. The order of the connections stays, so that a client that
+    /// sends byte by byte is replaced before later ones.
+    pub(super) fn receives_more(&self) {
+        let mut state = self.state.lock();
+        if state.phase == Phase::Pauses {
+            state.phase = Phase::Receives;
+            // A connection that gives way already does not give way to another client.
+            if let Some(entry) = state.entry.as_ref().filter(|_| !self.end.is_cancelled()) {
+                entry.resume(self.end.clone());
+            }
+        }
+    }
+
     /// Records that the body of the request is complete, or that the handler does not wait for it any more.
     pub(super) fn received(&self) {
         let mut state = self.state.lock();
-        if state.phase == Phase::Receives {
+        if matches!(state.phase, Phase::Receives | Phase::Pauses) {
             state.phase = Phase::Busy;
             drop(state.entry.take());
         }
@@ -125,7 +152,7 @@ impl Connection {
     }
 
     pub(super) fn is_busy(&self) -> bool {
-        self.state.lock().phase == Phase::Busy
+        matches!(self.state.lock().phase, Phase::Busy | Phase::Pauses)
     }
 
     /// The deadline in the current state.
@@ -328,6 +355,34 @@ mod tests {
             connection.answered();
             assert!(!is_late(&connection), "the client reads each response");
         }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_connection_that_pauses_gives_way_to_no_client_and_keeps_its_order() {
+        let silent = Arc::<Silent>::default();
+        let [first, second] = [(); 2].map(|()| {
+            let end = CancellationToken::new();
+            let connection = Connection::new(Limits::default(), silent.enter(end.clone()), end);
+            connection.begin();
+            connection.receives();
+            connection
+        });
+        let order = || silent.connections.lock().keys().copied().collect::<Vec<_>>();
+        let both = order();
+        assert_eq!(both.len(), 2);
+        first.pauses();
+        assert_eq!(order(), both[1..]);
+        assert!(first.is_busy() && !second.is_busy());
+        first.receives_more();
+        assert_eq!((order(), first.is_busy()), (both.clone(), false));
+        second.pauses();
+        second.received();
+        second.receives_more();
+        assert_eq!(order(), both[..1], "the body is complete");
+        first.pauses();
+        first.end.cancel();
+        first.receives_more();
+        assert!(order().is_empty(), "it has given way already");
     }
 
     #[tokio::test(start_paused = true)]

@@ -1,6 +1,7 @@
 //! The body of a request while it arrives: it has a maximum time, and its client gives way to a new one.
 //!
-//! Invariant: a client whose body does not arrive keeps a connection from no other client.
+//! Invariant: a client whose body does not arrive keeps a connection from no other client. Invariant: a client whose handler
+//! waits for something else, such as memory for the body, does not give way. The handler limits this wait.
 
 use std::io;
 use std::pin::Pin;
@@ -39,8 +40,8 @@ impl Drop for Arrival {
     }
 }
 
-/// Limits the time in which the body of a request may arrive. Until then, a new client may replace its connection if all
-/// are taken.
+/// Limits the time in which the body of a request may arrive. While the handler waits for its client, a new client may
+/// replace its connection if all are taken.
 pub fn receive<B: Body>(mut request: Request<B>, within: Duration) -> Request<Receiving<B>> {
     let carrier: Option<Carrier> = request.extensions_mut().remove();
     request.map(|body| {
@@ -77,6 +78,12 @@ where
         };
         if has_ended {
             this.arrival = None;
+        } else if let Some(connection) = &arrival.connection {
+            if polled.is_pending() {
+                connection.receives_more();
+            } else {
+                connection.pauses();
+            }
         }
         polled.map(|frame| frame.map(|frame| frame.map_err(io::Error::other)))
     }
@@ -102,7 +109,7 @@ mod tests {
     use loopback::{Listener, Reach};
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
     use tokio::net::TcpStream;
-    use tokio::sync::mpsc;
+    use tokio::sync::{Semaphore, mpsc};
     use tokio_util::sync::CancellationToken;
 
     use super::super::{Limits, serve};
@@ -169,6 +176,46 @@ mod tests {
         assert!(!is_answered(&mut slow[0]).await, "it was the oldest");
         slow[1].write_all(b"x").await.unwrap();
         assert!(is_answered(&mut slow[1]).await);
+        stop.cancel();
+        assert!(serving.await.is_ok());
+    }
+
+    #[tokio::test]
+    async fn a_client_whose_handler_waits_for_memory_does_not_give_way() {
+        let listener = Listener::bind("127.0.0.1:0".parse().unwrap(), Reach::Anyone).unwrap();
+        let (address, stop) = (listener.local_addr().unwrap(), CancellationToken::new());
+        let limits = Limits { connections: 2, kept: Some(WITHIN), ..Limits::default() };
+        let memory = Arc::new(Semaphore::new(0));
+        let (step, mut steps) = mpsc::unbounded_channel();
+        let free = Arc::clone(&memory);
+        let answer = move |request: Request<Incoming>| {
+            let request = receive(request, Duration::from_secs(600));
+            let (step, memory) = (step.clone(), Arc::clone(&free));
+            async move {
+                let mut body = request.into_body();
+                let _ = step.send("begun");
+                if body.frame().await.is_some() {
+                    let _ = step.send("waits for memory");
+                    let _permit = memory.acquire().await;
+                    let _ = body.collect().await;
+                }
+                Response::new(Full::<Bytes>::default())
+            }
+        };
+        let serving = tokio::spawn(serve(listener, limits, answer, stop.clone()));
+        let mut waiting = TcpStream::connect(address).await.unwrap();
+        waiting.write_all(b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n\r\nx").await.unwrap();
+        assert_eq!([steps.recv().await, steps.recv().await], [Some("begun"), Some("waits for memory")]);
+        let mut slow = TcpStream::connect(address).await.unwrap();
+        slow.write_all(b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n\r\n").await.unwrap();
+        assert_eq!(steps.recv().await, Some("begun"));
+        let mut new = TcpStream::connect(address).await.unwrap();
+        new.write_all(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n").await.unwrap();
+        assert!(is_answered(&mut new).await);
+        assert!(!is_answered(&mut slow).await, "its body does not arrive");
+        memory.add_permits(1);
+        waiting.write_all(b"x").await.unwrap();
+        assert!(is_answered(&mut waiting).await);
         stop.cancel();
         assert!(serving.await.is_ok());
     }

@@ -33,6 +33,19 @@ pub(super) struct Entry {
     number: u64,
 }
 
+impl Entry {
+    /// Removes the connection while it does not wait for its client.
+    pub(super) fn suspend(&self) {
+        self.all.connections.lock().remove(&self.number);
+    }
+
+    /// Adds the connection again, at its former place in the order.
+    pub(super) fn resume(&self, end: CancellationToken) {
+        self.all.connections.lock().insert(self.number, end);
+        self.all.another.notify_one();
+    }
+}
+
 impl Drop for Entry {
     fn drop(&mut self) {
         self.all.connections.lock().remove(&self.number);

@@ -18,18 +18,16 @@
 //! Not here: reads and writes of the ConfigMaps (`gitsync`), and changes of entries (`written`).
 
 use std::collections::{BTreeMap, HashMap};
-use std::io::{Read, Write};
 use std::sync::Arc;
 
-use flate2::{Compression, read::GzDecoder, write::GzEncoder};
-
 use super::desired::Desired;
+use super::gzip;
 use mainstay_object::{Digest, Ended, Identity, Key};
 
 /// Maximum number of entries in a shard: about 850 kB compressed, below the API's limit of 1 MiB.
 const SHARD: usize = 18_000;
 /// Maximum size of a decompressed shard, in bytes.
-const LONGEST: u64 = 12 << 20;
+const LONGEST: usize = 12 << 20;
 /// Maximum number of entries read from a shard. Entries are spread evenly, so no shard has twice its share.
 const MOST: usize = 2 * SHARD;
 /// Approximate memory of an entry without its name, in bytes.
@@ -273,17 +271,14 @@ fn encode_part(index: usize, total: usize, entries: &BTreeMap<&Key, &Entry>) -> 
         plain.extend(entry.digest.iter().flat_map(|d| *d.as_bytes()));
         plain.extend(entry.source.iter().flatten());
     }
-    let mut gzip = GzEncoder::new(Vec::new(), Compression::fast());
-    let _ = gzip.write_all(&plain);
-    gzip.finish().unwrap_or_default()
+    gzip::compress(&plain).unwrap_or_default()
 }
 
 /// A shard: its index, the number of shards, and its entries.
 type Part = (usize, usize, Vec<(Key, Entry)>);
 
 fn decode_part(content: &[u8]) -> Result<Part, Unreadable> {
-    let mut plain = Vec::new();
-    GzDecoder::new(content).take(LONGEST).read_to_end(&mut plain).map_err(|_| Unreadable)?;
+    let plain = gzip::decompress(content, LONGEST).ok_or(Unreadable)?;
     let mut rest = plain.strip_prefix(MAGIC).ok_or(Unreadable)?;
     let rest = &mut rest;
     let (index, total, count) = (number(rest)?, number(rest)?, number(rest)?);

@@ -59,6 +59,7 @@ pub mod fields;
 pub(crate) mod fixtures;
 #[cfg(feature = "fuzz")]
 pub(crate) mod fuzz;
+mod gzip;
 pub mod health_rules;
 mod ignore_rules;
 pub(crate) mod ignored;

@@ -11,11 +11,9 @@
 //! Not here: reads and writes of the ConfigMaps (`gitsync`).
 
 use std::collections::HashMap;
-use std::io::{Read, Write};
 use std::sync::Arc;
 
-use flate2::{Compression, read::GzDecoder, write::GzEncoder};
-
+use super::gzip;
 use super::inventory::Unreadable;
 use mainstay_object::{Digest, Key, Place};
 
@@ -24,7 +22,7 @@ pub(super) const MAGIC: &[u8] = b"mainstay-places/1\n";
 /// Maximum size of a shard's content in bytes. With the shard it stays below the API's limit of 1 MiB.
 const LARGEST: usize = 192 << 10;
 /// Maximum size of decompressed content, in bytes.
-const LONGEST: u64 = 16 << 20;
+const LONGEST: usize = 16 << 20;
 /// Maximum length of a stored file path, in bytes.
 pub(super) const LONGEST_PATH: usize = 1024;
 
@@ -72,15 +70,12 @@ impl Places {
         for column in [&of_files, &documents, &lines] {
             plain.extend(column);
         }
-        let mut gzip = GzEncoder::new(Vec::new(), Compression::default());
-        gzip.write_all(&plain).ok()?;
-        gzip.finish().ok().filter(|content| content.len() <= LARGEST)
+        gzip::compress_well(&plain).ok().filter(|content| content.len() <= LARGEST)
     }
 
     /// Decodes the locations of a shard's objects.
     pub fn decode(content: &[u8], keys: &[&Key]) -> Result<Self, Unreadable> {
-        let mut plain = Vec::new();
-        GzDecoder::new(content).take(LONGEST).read_to_end(&mut plain).map_err(|_| Unreadable)?;
+        let plain = gzip::decompress(content, LONGEST).ok_or(Unreadable)?;
         let mut rest = plain.strip_prefix(MAGIC).ok_or(Unreadable)?;
         let mut all = String::new();
         for key in keys {

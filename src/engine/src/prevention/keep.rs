@@ -86,11 +86,26 @@ impl Keeper {
             if let Some(kinds) = self.kinds().await {
                 self.follow(kinds, &mut changes).await;
             }
-            // No object is wanted or exists. Waits for a new demand or a retry.
-            let again = self.failures.due(false);
+            // No object is wanted or exists.
+            if self.until_wanted(&mut changes).await.is_err() {
+                return;
+            }
+        }
+    }
+
+    /// Waits until a GitSync wants prevention, or a retry is due. Other changes begin no watch: an agent with a thousand
+    /// GitSyncs sees a thousand changes.
+    async fn until_wanted(&self, changes: &mut watch::Receiver<u64>) -> Result<(), watch::error::RecvError> {
+        let again = self.failures.due(false);
+        loop {
             tokio::select! {
-                changed = changes.changed() => if changed.is_err() { return },
-                () = wait(again) => {}
+                changed = changes.changed() => {
+                    changed?;
+                    if !self.prevention.protections().is_empty() {
+                        return Ok(());
+                    }
+                }
+                () = wait(again) => return Ok(()),
             }
         }
     }

@@ -4,8 +4,9 @@
 //! goes to the cluster. Invariant: all bodies together take a bounded memory (`bodies`), and a list at most
 //! [`MAX_LIST`]. One request is validated at a time. A request that waits longer than [`PATIENCE`] fails. The API
 //! server then accepts the write (`failurePolicy: Ignore`), and the reconcile validates it. Invariant: a client whose
-//! body does not arrive gives way to a new client. Invariant: contents of requests are not logged. Invariant: a path
-//! without a configured webhook returns 404 before its body is read.
+//! body does not arrive gives way to a new client. A client that waits for memory does not: one of the bodies that hold the
+//! memory is validated, or its client is slow and gives way. Invariant: contents of requests are not logged. Invariant: a
+//! path without a configured webhook returns 404 before its body is read.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
