@@ -16,9 +16,12 @@ pub(super) enum Counters {
     Agent(String),
 }
 
-/// Requests by verb and resource.
+/// Requests by verb and resource. A difference counts watches apart from the other requests.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Requests(BTreeMap<(String, String), u64>);
+pub(super) struct Requests {
+    counts: BTreeMap<(String, String), u64>,
+    watches: u64,
+}
 
 /// The response of the embedded server.
 #[derive(Deserialize)]
@@ -59,7 +62,7 @@ fn from_server(text: &str) -> Result<Requests, Error> {
     // The agent sends no requests to an image registry, but builds do under the same user agent.
     let ours = |count: &Count| count.user_agent == "mainstay" && !count.resource.starts_with("registry/");
     let ours = counted.requests.into_iter().filter(ours);
-    Ok(Requests(ours.map(|count| ((count.verb, count.resource), count.number)).collect()))
+    Ok(Requests::new(ours.map(|count| ((count.verb, count.resource), count.number))))
 }
 
 fn from_metrics(text: &str) -> Requests {
@@ -68,51 +71,67 @@ fn from_metrics(text: &str) -> Requests {
         let (resource, count) = rest.split_once("\"} ")?;
         Some(((verb.to_owned(), resource.to_owned()), count.parse().ok()?))
     });
-    Requests(rows.collect())
+    Requests::new(rows)
 }
 
 impl Requests {
-    /// Returns the difference to `earlier`, without watches and the Lease.
+    fn new(counts: impl Iterator<Item = ((String, String), u64)>) -> Self {
+        Self { counts: counts.collect(), watches: 0 }
+    }
+
+    /// Returns the difference to `earlier`, without the Lease.
     pub(super) fn since(&self, earlier: &Self) -> Self {
-        let rows = self.0.iter().filter(|((verb, resource), _)| verb != "watch" && !resource.starts_with("leases"));
-        let rows = rows.map(|(what, count)| (what.clone(), count.saturating_sub(*earlier.0.get(what).unwrap_or(&0))));
-        Self(rows.filter(|(_, count)| *count > 0).collect())
+        let rows = self.counts.iter().filter(|((_, resource), _)| !resource.starts_with("leases"));
+        let rows = rows.map(|(what, count)| {
+            let before = earlier.counts.get(what).copied().unwrap_or_default();
+            (what.clone(), count.saturating_sub(before))
+        });
+        let (watches, others): (Vec<_>, Vec<_>) =
+            rows.filter(|(_, count)| *count > 0).partition(|((verb, _), _)| verb == "watch");
+        Self { counts: others.into_iter().collect(), watches: watches.into_iter().map(|(_, count)| count).sum() }
     }
 
     /// Adds the requests of another agent.
     pub(super) fn add(&mut self, other: &Self) {
-        for (what, count) in &other.0 {
-            *self.0.entry(what.clone()).or_default() += count;
+        for (what, count) in &other.counts {
+            *self.counts.entry(what.clone()).or_default() += count;
         }
+        self.watches += other.watches;
+    }
+
+    /// Returns the number of watches that were opened, those for a single list among them.
+    pub(super) fn watches(&self) -> u64 {
+        self.watches
     }
 
     /// Splits off the Events. Returns the other requests and the number of Event writes.
     pub(super) fn without_events(&self) -> (Self, u64) {
         let is_event = |resource: &str| resource == "events" || resource.starts_with("events.");
         let (events, others): (Vec<_>, Vec<_>) = self
-            .0
+            .counts
             .iter()
             .map(|(what, count)| (what.clone(), *count))
             .partition(|((_, resource), _)| is_event(resource));
-        (Self(others.into_iter().collect()), events.into_iter().map(|(_, count)| count).sum())
+        let others = Self { counts: others.into_iter().collect(), watches: self.watches };
+        (others, events.into_iter().map(|(_, count)| count).sum())
     }
 
-    /// Returns the number of all requests.
+    /// Returns the number of all requests besides watches.
     pub(super) fn total(&self) -> u64 {
-        self.0.values().sum()
+        self.counts.values().sum()
     }
 
     /// Returns the number of requests with a verb for a resource; an empty resource means any.
     pub(super) fn of(&self, verb: &str, resource: &str) -> u64 {
         let wanted = |(v, r): &(String, String)| v == verb && (resource.is_empty() || r == resource);
-        self.0.iter().filter(|(what, _)| wanted(what)).map(|(_, count)| count).sum()
+        self.counts.iter().filter(|(what, _)| wanted(what)).map(|(_, count)| count).sum()
     }
 }
 
 impl fmt::Display for Requests {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut verbs: BTreeMap<&str, u64> = BTreeMap::new();
-        for ((verb, _), count) in &self.0 {
+        for ((verb, _), count) in &self.counts {
             *verbs.entry(verb).or_default() += count;
         }
         if verbs.is_empty() {
@@ -143,19 +162,19 @@ mod tests {
             row("put", "registry/manifest", "mainstay", 2),
         ]);
         let since = after.since(&before);
-        assert_eq!((since.to_string(), since.total()), ("3 apply".into(), 3));
+        assert_eq!((since.to_string(), since.total(), since.watches()), ("3 apply".into(), 3, 4));
         assert_eq!((since.of("apply", "configmaps"), since.of("apply", "")), (2, 3));
         assert_eq!(before.since(&before).to_string(), "none");
         let mut both = since.clone();
         both.add(&since);
-        assert_eq!((both.of("apply", "configmaps"), both.total()), (4, 6));
+        assert_eq!((both.of("apply", "configmaps"), both.total(), both.watches()), (4, 6, 8));
     }
 
     #[test]
     fn tells_events_from_everything_else() {
         let rows =
             [("create", "events", 5), ("patch", "events", 2), ("create", "jobs.batch", 1), ("patch", "secrets", 3)];
-        let all = Requests(rows.into_iter().map(|(v, r, count)| ((v.into(), r.into()), count)).collect());
+        let all = Requests::new(rows.into_iter().map(|(v, r, count)| ((v.into(), r.into()), count)));
         let (others, events) = all.without_events();
         assert_eq!((others.to_string(), others.total(), events), ("1 create, 3 patch".into(), 4, 7));
     }

@@ -13,7 +13,7 @@ pub(super) struct Row {
     pub situation: String,
     /// Duration.
     pub wall: String,
-    /// Requests of the agent, without watches, the Lease and Events.
+    /// Requests of the agent, without the Lease and Events; watches are counted apart.
     pub requests: Requests,
     /// Events written during the situation; some may belong to earlier situations.
     pub events: u64,
@@ -71,26 +71,31 @@ pub(super) fn findings(all: &[Finding]) -> String {
 /// Formats the rows as a Markdown table. `load` describes the load.
 pub(super) fn markdown(rows: &[Row], load: &str) -> String {
     let mut text = format!(
-        "\n{load}; requests of the agent without watches and the Lease. Events wait for their turn, and no row \
-         waits for them: each says how many were written during it.\n\n\
+        "\n{load}; requests of the agent without the Lease. Each row also says how many watches were opened during it, \
+         and how many Events were written, for which no row waits.\n\n\
          | situation | wall time | API requests | agent peak RSS | agent CPU | promised | |\n\
          |---|---|---|---|---|---|---|\n"
     );
     for row in rows {
         let (promised, verdict) = judged(&row.targets);
-        let events = match row.events {
-            0 => String::new(),
-            1 => "; 1 Event".to_owned(),
-            more => format!("; {more} Events"),
-        };
+        let (watches, events) = (also(row.requests.watches(), "watch", "watches"), also(row.events, "Event", "Events"));
         // Writing to a String cannot fail.
         let _ = writeln!(
             text,
-            "| {} | {} | {}{events} | {:.0} MiB | {:.2} s | {promised} | {verdict} |",
+            "| {} | {} | {}{watches}{events} | {:.0} MiB | {:.2} s | {promised} | {verdict} |",
             row.situation, row.wall, row.requests, row.peak_mib, row.processor_seconds,
         );
     }
     text
+}
+
+/// Returns a number with its noun for the end of a cell; empty for zero.
+fn also(number: u64, one: &str, more: &str) -> String {
+    match number {
+        0 => String::new(),
+        1 => format!("; 1 {one}"),
+        _ => format!("; {number} {more}"),
+    }
 }
 
 /// Returns the cells of the promised targets and of the verdict.

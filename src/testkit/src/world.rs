@@ -18,12 +18,13 @@ mod git_syncs;
 mod objects;
 mod running_agent;
 
-use std::net::SocketAddr;
+use std::net::{SocketAddr, UdpSocket};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
 use devcluster::{Cluster as EmbeddedCluster, Options};
+use parking_lot::Mutex;
 use serde_json::{Value, json};
 use tokio::sync::broadcast;
 
@@ -239,16 +240,36 @@ impl World {
     }
 }
 
-/// Returns an address at which no process listens. The port is outside of the range for outgoing connections.
+/// Returns an address at which no process listens, and that no other test process gets before this one ends. The port is
+/// outside of the range for outgoing connections.
 pub fn free_address() -> SocketAddr {
     static TAKEN: AtomicU32 = AtomicU32::new(0);
+    /// UDP sockets at the returned addresses: while this process has one, others get other ports. TCP stays free.
+    static CLAIMS: Mutex<Vec<UdpSocket>> = Mutex::new(Vec::new());
     // The start depends on the process, because several test processes run concurrently.
     let first = std::process::id().wrapping_mul(97);
     loop {
         let number = first.wrapping_add(TAKEN.fetch_add(1, Ordering::Relaxed)) % 9000;
         let address = SocketAddr::from(([127, 0, 0, 1], 20_000 + u16::try_from(number).unwrap()));
+        let Ok(claim) = UdpSocket::bind(address) else { continue };
         if std::net::TcpListener::bind(address).is_ok() {
+            CLAIMS.lock().push(claim);
             return address;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_stays_claimed_for_this_process_and_free_for_its_servers() {
+        let (one, two) = (free_address(), free_address());
+        assert_ne!(one, two);
+        for address in [one, two] {
+            assert!(UdpSocket::bind(address).is_err(), "another process could claim it");
+            assert!(std::net::TcpListener::bind(address).is_ok());
         }
     }
 }

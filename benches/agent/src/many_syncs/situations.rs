@@ -25,6 +25,8 @@ const PROMISED: Duration = Duration::from_secs(20);
 const PROMISED_UPGRADE: Duration = Duration::from_secs(16);
 /// Target time if each GitSync renders a chart.
 const PROMISED_CHARTS: Duration = Duration::from_secs(60);
+/// Target for the watches that the agent opens while it begins to follow objects of four kinds, for any number of GitSyncs.
+const WATCHES: u64 = 150;
 /// Target for the ratio to a bare client that applies the same objects.
 const TIMES_BARE: u32 = 2;
 
@@ -85,6 +87,7 @@ pub(super) async fn created(world: &mut World) -> Result<Timed, Error> {
             Target::new("1 fetch", asked.fetches == 1),
             Target::new("one apply per object, two per inventory", requests.of("apply", "") == applies),
             Target::new("no LIST", requests.of("list", "") == 0),
+            few_watches(requests),
         ];
         times_bare(world, took, bare).into_iter().chain(own).collect()
     };
@@ -134,6 +137,11 @@ fn times_bare(world: &World, took: Duration, bare: Duration) -> Vec<Target> {
     let is_compared = world.stand.server.is_none() && world.load.form() == Form::Manifests;
     let target = || Target::new(format!("≤ {TIMES_BARE} × the bare client"), took <= bare * TIMES_BARE);
     if is_compared { vec![target()] } else { Vec::new() }
+}
+
+/// The number of watches does not grow with the number of GitSyncs.
+fn few_watches(requests: &Requests) -> Target {
+    Target::new(format!("≤ {WATCHES} watches"), requests.watches() <= WATCHES)
 }
 
 /// Pushes commits without a pause, each of one GitSync, and announces each.
@@ -254,6 +262,8 @@ pub(super) async fn restart(world: &mut World) -> Result<Timed, Error> {
         "restart after `kill -9` with {} GitSyncs, until an object that was deleted meanwhile is back",
         world.load.len()
     );
-    let targets = |requests: &Requests| vec![Target::new("1 apply, 1 of the inventory", requests.of("apply", "") <= 2)];
+    let targets = |requests: &Requests| {
+        vec![Target::new("1 apply, 1 of the inventory", requests.of("apply", "") <= 2), few_watches(requests)]
+    };
     Ok(Timed { row: world.stand.row(mark, situation, duration(took), targets).await?, took })
 }
