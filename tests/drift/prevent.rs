@@ -493,16 +493,15 @@ async fn a_correct_policy_costs_no_request() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn git_syncs_without_prevention_open_no_watches_of_policies() {
     let mut world = World::new().await;
-    world.remote.file("a.yaml", config_map("a", "1")).commit("one");
-    world.synced(json!({})).await;
-    world.gate.record();
-    for name in ["two", "three", "four"] {
-        world.sync(name, json!({"baseDir": format!("/{name}")}));
+    let names = ["two", "three", "four"];
+    for name in names {
         world.remote.file(&format!("{name}/map.yaml"), config_map(name, "1"));
     }
-    world.remote.commit("more");
-    for name in ["two", "three", "four"] {
-        world.look();
+    world.remote.commit("one");
+    world.synced(json!({"baseDir": "/two"})).await;
+    world.gate.record();
+    for name in &names[1..] {
+        world.sync(name, json!({"baseDir": format!("/{name}")}));
         world.ready(name).await;
     }
     let asked = || world.gate.heard().into_iter().map(|heard| heard.asked);
