@@ -498,7 +498,14 @@ async fn git_syncs_without_prevention_open_no_watches_of_policies() {
         world.remote.file(&format!("{name}/map.yaml"), config_map(name, "1"));
     }
     world.remote.commit("one");
+    world.gate.record();
     world.synced(json!({"baseDir": "/two"})).await;
+    let searched = |w: &World, resource: &str| w.gate.heard().iter().any(|heard| heard.asked.contains(resource));
+    world
+        .until("a new agent has looked for leftovers", |w| {
+            searched(w, "/validatingadmissionpolicies?") && searched(w, "/validatingadmissionpolicybindings?")
+        })
+        .await;
     world.gate.record();
     for name in &names[1..] {
         world.sync(name, json!({"baseDir": format!("/{name}")}));
@@ -509,7 +516,7 @@ async fn git_syncs_without_prevention_open_no_watches_of_policies() {
     world.edit(SYNCS.0, SYNCS.1, "four", json!({"spec": {"prevent": true}}));
     world.condition_is("four", "Prevented", "True").await;
     let of_policies =
-        asked().filter(|asked| asked.starts_with("GET ") && asked.contains("/validatingadmissionpolicies?"));
+        asked().filter(|asked| asked.contains("/validatingadmissionpolicies?") && asked.contains("sendInitialEvents"));
     assert_eq!(of_policies.count(), 1, "{:?}", asked().collect::<Vec<_>>());
 }
 

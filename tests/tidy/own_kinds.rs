@@ -52,12 +52,11 @@ fn kinds_are_found_in_code() {
     assert_eq!(found("Kind::fixed(\"v1\", \"Secret\", \"secrets\", Scope::Namespaced); Kind::of::<GitSync>()"), 0);
 }
 
-/// `status_write` delays a status after a refused write. `reread_batch` writes a status once, and `pins` counts its refusals
-/// there.
+/// `status_write` delays a status after a refused write. `tasks` writes a status once, and `pins` counts its refusals there.
 #[test]
 fn statuses_of_the_agent_are_written_with_a_backoff() {
     let writes = |path: &PathBuf| production(path).contains("Part::Status");
     let found: Vec<_> = sources(AGENT).into_iter().filter(writes).collect();
-    let expected = ["pins", "reread_batch", "status_write"].map(|name| PathBuf::from(format!("{AGENT}/{name}.rs")));
+    let expected = ["pins", "status_write", "tasks"].map(|name| PathBuf::from(format!("{AGENT}/{name}.rs")));
     assert_eq!(found, expected);
 }

@@ -36,7 +36,6 @@ mod pins;
 mod receivers;
 mod registry_login;
 mod repositories;
-mod reread_batch;
 mod rereads;
 mod retention;
 mod retention_metrics;

@@ -78,18 +78,9 @@ impl Rereads {
     }
 
     /// Records that the object's status reports the missing memory.
-    pub(super) fn reported(&mut self, name: &Name) {
-        self.set_reported(name, true);
-    }
-
-    /// Records that a report is due, although the object was reported.
-    pub(super) fn unreported(&mut self, name: &Name) {
-        self.set_reported(name, false);
-    }
-
-    fn set_reported(&mut self, (namespace, name): &Name, is_reported: bool) {
+    pub(super) fn reported(&mut self, (namespace, name): &Name) {
         if let Some(known) = self.waiting.get_mut(namespace).and_then(|queue| queue.objects.get_mut(name)) {
-            known.is_reported = is_reported;
+            known.is_reported = true;
         }
     }
 
@@ -197,9 +188,6 @@ mod tests {
             rereads.reported(&name("web", number));
         }
         assert_eq!((rereads.next(2, none), asked.get()), (Vec::new(), 3));
-        rereads.unreported(&name("web", 1));
-        assert_eq!(rereads.next(2, none), [name("web", 1)]);
-        rereads.reported(&name("web", 1));
         assert_eq!(rereads.next(9, |_, need| need.bytes <= 200), [name("web", 0), name("web", 1)]);
         assert!(!rereads.insert(&name("web", 0), need(0, 300), false), "it is known");
         assert_eq!(rereads.next(9, |_, need| need.bytes <= 200), [name("web", 1)]);

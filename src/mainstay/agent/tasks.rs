@@ -2,8 +2,7 @@
 //!
 //! Invariant: if an object is recreated, the old task ends before the new one starts. Invariant: an object without
 //! memory has no task. If an object with a task grows beyond its memory, the task keeps the last state. Both cases are
-//! reported. The objects are read again when there is memory. Invariant: the other objects and the share do not wait for
-//! these requests.
+//! reported. The objects are read again when there is memory.
 //!
 //! Not here: the work of the tasks, which is a [`Work`].
 
@@ -26,7 +25,6 @@ use super::dropping::{Dropping, Ending};
 use super::initial::Initial;
 use super::kept::{self, Labels, Name, memory, since_of};
 use super::notify::{Notifier, event_metadata};
-use super::reread_batch::{Batch, Keeper, Rest, Step};
 use super::rereads::{Need, Rereads};
 use super::share::{self, Share};
 use super::source_changes::SourceChanges;
@@ -187,10 +185,8 @@ pub(super) struct Tasks<W: Work> {
     rereads: Rereads,
     /// Objects of other agents that are not kept for lack of memory. Their agents report them.
     unseen: Rereads,
-    /// The objects that are being read again.
-    batch: Option<Batch>,
-    /// When objects that lack memory are read again, after the present batch. `None` only during a batch.
-    look: Option<Instant>,
+    /// When objects that lack memory are read again.
+    look: Instant,
     /// Notified when there may be memory for an object.
     room: Arc<Notify>,
     all: JoinSet<()>,
@@ -214,8 +210,7 @@ impl<W: Work> Tasks<W> {
             relist: None,
             rereads: Rereads::default(),
             unseen: Rereads::default(),
-            batch: None,
-            look: Some(Instant::now() + AGAIN),
+            look: Instant::now() + AGAIN,
             room: Arc::default(),
             all: others,
             stop,
@@ -236,16 +231,13 @@ impl<W: Work> Tasks<W> {
         loop {
             let event = tokio::select! {
                 () = self.stop.cancelled() => break,
-                () = at(self.look), if self.batch.is_none() => {
-                    self.reread();
-                    continue;
-                }
-                step = Batch::next(self.batch.as_mut(), cluster, &self.kind) => {
-                    self.take_step(step, cluster);
+                () = tokio::time::sleep_until(self.look) => {
+                    let wait = if self.reread(cluster).await { SOON } else { AGAIN };
+                    self.look = Instant::now() + wait;
                     continue;
                 }
                 () = room.notified() => {
-                    self.look = Some(Instant::now());
+                    self.look = Instant::now();
                     continue;
                 }
                 () = changed(self.share.as_mut()) => {
@@ -298,7 +290,6 @@ impl<W: Work> Tasks<W> {
             Delta::Changed(name, value) => self.see(name, value),
             // The object's task continues with the last readable state.
             Delta::Unreadable(name, value, error) => {
-                self.leave_out_of_batch(&name);
                 self.announce_unreadable(&name, &value, error.cause_text());
             }
             Delta::Gone(name, value) => {
@@ -333,7 +324,6 @@ impl<W: Work> Tasks<W> {
 
     /// Parses a state of an object for its task.
     fn see(&mut self, name: Name, mut value: Value) {
-        self.leave_out_of_batch(&name);
         kept::trim(&mut value, W::LABELS);
         let (identity, bytes) = (identity_of(&value), memory(&value));
         match read::<W::Object>(value) {
@@ -355,7 +345,6 @@ impl<W: Work> Tasks<W> {
     /// object and its size, if it has one.
     fn leave(&mut self, name: &Name, seen: Option<(W::Object, usize)>) {
         let owner = self.work.owner(name);
-        self.leave_out_of_batch(name);
         self.rereads.remove(name);
         let mut counted = 0;
         if let Some(running) = self.running.remove(name) {
@@ -485,76 +474,57 @@ impl<W: Work> Tasks<W> {
         self.notifier.notify(&Announcement { owner: &owner, object, message: &message });
     }
 
-    /// Begins to read again the objects for which there may be memory now.
-    fn reread(&mut self) {
+    /// Reads again the objects for which there may be memory now. Returns whether there may be more such objects.
+    async fn reread(&mut self, cluster: &Cluster) -> bool {
         let may_keep = |name: &Name, need: Need| {
             let (owner, counted) = (self.work.owner(name), self.work.counted(need.bytes) + need.expected);
             self.work.writer().may_keep_in_memory(&owner, Part::Resource, counted)
                 && self.work.may_keep(&owner, need.bytes)
         };
-        let own = self.rereads.next(AT_ONCE, may_keep);
+        let names = self.rereads.next(AT_ONCE, may_keep);
+        for name in &names {
+            // The watch may have delivered or deleted the object in the meantime.
+            let live = cluster.get(&self.kind, Some(&name.0), &name.1).await;
+            let Ok(live) = live.inspect_err(|error| tracing::debug!(why = chain(error), "not read again")) else {
+                continue;
+            };
+            self.rereads.reported(name);
+            let Some(mut live) = live else { continue };
+            kept::trim(&mut live, W::LABELS);
+            let bytes = memory(&live);
+            let Ok(object) = read::<W::Object>(live.clone()) else { continue };
+            let need = Need { since: since_of(&live), bytes, expected: self.work.expected(&object) };
+            self.feed(name.clone(), object, bytes);
+            self.say_refused(cluster, name, &live, need).await;
+        }
         let may_show = |name: &Name, need: Need| {
             let (owner, counted) = (self.work.owner(name), self.work.counted_of_other_agent(need.bytes));
             self.work.writer().may_keep_in_memory(&owner, Part::Resource, counted)
         };
-        let of_others = self.unseen.next(AT_ONCE, may_show);
-        let rest = if own.len() == AT_ONCE || of_others.len() == AT_ONCE { Rest::Possible } else { Rest::None };
-        (self.batch, self.look) = (Some(Batch::new(own, of_others, rest)), None);
-    }
-
-    /// Takes a step of the batch.
-    fn take_step(&mut self, step: Step, cluster: &Cluster) {
-        match step {
-            Step::Read(name, Keeper::ThisAgent, Ok(live)) => self.feed_again(name, live, cluster),
-            Step::Read(name, Keeper::OtherAgent, Ok(Some(live))) => self.see(name, live),
-            // The watch shows the deletion.
-            Step::Read(_, Keeper::OtherAgent, Ok(None)) | Step::Written(_, Ok(())) => {}
-            Step::Read(_, _, Err(error)) => tracing::debug!(why = chain(&error), "not read again"),
-            Step::Written(name, Err(error)) if error.is_conflict() => {
-                // The object has changed since it was read.
-                self.rereads.unreported(&name);
-                self.look_after(SOON);
-            }
-            Step::Written(_, Err(error)) => tracing::warn!(why = chain(&error), "status not written"),
-            Step::Complete(rest) => {
-                self.batch = None;
-                self.look_after(if rest == Rest::Possible { SOON } else { AGAIN });
+        let unseen = self.unseen.next(AT_ONCE, may_show);
+        for name in &unseen {
+            let live = cluster.get(&self.kind, Some(&name.0), &name.1).await;
+            match live {
+                Ok(Some(live)) => self.see(name.clone(), live),
+                // The watch shows the deletion.
+                Ok(None) => {}
+                Err(error) => tracing::debug!(why = chain(&error), "not read again"),
             }
         }
+        names.len() == AT_ONCE || unseen.len() == AT_ONCE
     }
 
-    /// Reads objects that lack memory again after this time, or earlier.
-    fn look_after(&mut self, wait: Duration) {
-        let at = Instant::now() + wait;
-        self.look = Some(self.look.map_or(at, |look| look.min(at)));
-    }
-
-    /// Leaves out an object that the watch shows: what is read of it may be older. If it still lacks memory, it is read
-    /// soon.
-    fn leave_out_of_batch(&mut self, name: &Name) {
-        if self.batch.as_mut().is_some_and(|batch| batch.leave_out(name)) {
-            self.look_after(SOON);
-        }
-    }
-
-    /// Feeds the task of an object that was read again. If it gets none for lack of memory, its status reports that.
-    fn feed_again(&mut self, name: Name, live: Option<Value>, cluster: &Cluster) {
-        self.rereads.reported(&name);
-        let Some(mut live) = live else { return };
-        kept::trim(&mut live, W::LABELS);
-        let bytes = memory(&live);
-        let Ok(object) = read::<W::Object>(live.clone()) else { return };
-        let need = Need { since: since_of(&live), bytes, expected: self.work.expected(&object) };
-        self.feed(name.clone(), object, bytes);
-        if self.running.contains_key(&name) {
+    /// Reports in the status of an object without a task that there is no memory for it.
+    async fn say_refused(&self, cluster: &Cluster, name: &Name, live: &Value, need: Need) {
+        if self.running.contains_key(name) {
             return;
         }
-        let why = kept::no_memory(need.bytes, self.wait_for_memory(&self.work.owner(&name), need));
-        let mut status = kept::status_without_memory(&live, W::CONDITION, why, Timestamp::now());
-        // A task that begins in the meantime reports its own state, which stays.
-        status["metadata"] = serde_json::json!({"resourceVersion": live["metadata"]["resourceVersion"]});
-        if let Some(batch) = &mut self.batch {
-            batch.write(cluster, &self.kind, name, status);
+        let why = kept::no_memory(need.bytes, self.wait_for_memory(&self.work.owner(name), need));
+        let status = kept::status_without_memory(live, W::CONDITION, why, Timestamp::now());
+        let written =
+            cluster.patch_merge(&self.kind, Some(&name.0), &name.1, mainstay_cluster::Part::Status, &status).await;
+        if let Err(error) = written {
+            tracing::warn!(why = chain(&error), "status not written");
         }
     }
 
@@ -629,7 +599,7 @@ impl<W: Work> Tasks<W> {
         if !is_known {
             self.work.set_refused(owner, &name, true);
         }
-        self.look_after(SOON);
+        self.look = self.look.min(Instant::now() + SOON);
         let message = Message::NotKept { subject: owner.clone(), why: kept::no_memory(need.bytes, needed) };
         let object = (!is_known).then_some(subject);
         self.notifier.notify(&Announcement { owner, object, message: &message });
@@ -637,7 +607,6 @@ impl<W: Work> Tasks<W> {
 
     /// Handles a deleted object.
     fn end(&mut self, name: &Name, last: Option<W::Object>) {
-        self.leave_out_of_batch(name);
         self.work.see(name, None);
         let owner = self.work.owner(name);
         self.unseen.remove(name);

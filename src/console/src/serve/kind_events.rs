@@ -1,25 +1,17 @@
 //! The events of a kind for a session. A list of its objects waits for memory, because its pages may be large.
 //!
-//! Invariant: while a list waits for memory, it has sent no request and no page of it is in memory. A list that fails
-//! returns its memory. Its next attempt is a new list, which begins after a backoff and waits for memory, too.
+//! Invariant: while a new list waits for memory, it has sent no request and no page of it is in memory. A list that fails returns
+//! its memory. Its next attempt may read one page before it has memory again.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::time::Duration;
 
 use futures::StreamExt as _;
 use futures::stream::BoxStream;
-use tokio::time::Instant;
 
 use super::page_memory::{ListMemory, ListPermit};
 use mainstay_cluster::reflector::{Cache, Change};
-use mainstay_cluster::{Cluster, Error, Kind, Selection, WatchEvent};
-use mainstay_object::failure::Backoff;
-
-/// Delays before a failed list is tried again.
-const RETRY: Backoff = Backoff::new(Duration::from_secs(1), Duration::from_secs(30));
-/// Maximum `Retry-After` that is respected.
-const LONGEST_RETRY: Duration = Duration::from_secs(300);
+use mainstay_cluster::{Cluster, Kind, Selection, WatchEvent};
 
 /// A known object. Each of its events counts as a change, so it equals no other one.
 pub(super) struct Known;
@@ -33,11 +25,11 @@ impl PartialEq for Known {
 /// The state of a list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Listing {
-    /// No list is read: the last one is complete, or has failed.
+    /// The watch has its last list.
     Done,
     /// A list begins as soon as it has memory.
     Waits,
-    /// A list is read.
+    /// A list is read, or is tried again.
     Runs,
 }
 
@@ -51,12 +43,8 @@ pub(super) struct KindEvents {
     pending: VecDeque<Change<Known>>,
     memory: ListMemory,
     listing: Listing,
-    /// The memory of the list.
+    /// The memory of the list, unless its last attempt has failed.
     permit: Option<ListPermit>,
-    /// Number of consecutive failed lists.
-    failures: u32,
-    /// When a failed list is tried again.
-    again: Option<Instant>,
 }
 
 impl KindEvents {
@@ -72,8 +60,6 @@ impl KindEvents {
             memory,
             listing: Listing::Done,
             permit: None,
-            failures: 0,
-            again: None,
         }
     }
 
@@ -82,13 +68,9 @@ impl KindEvents {
         loop {
             if let Some(change) = self.pending.pop_front() {
                 if matches!(change, Change::Complete { .. }) {
-                    (self.listing, self.permit, self.failures) = (Listing::Done, None, 0);
+                    (self.listing, self.permit) = (Listing::Done, None);
                 }
                 return change;
-            }
-            if let Some(again) = self.again {
-                tokio::time::sleep_until(again).await;
-                self.again = None;
             }
             if self.listing == Listing::Waits {
                 if self.permit.is_none() {
@@ -100,23 +82,19 @@ impl KindEvents {
             let Some(event) = self.events.next().await else { return std::future::pending().await };
             if event.is_begin() {
                 self.listing = Listing::Waits;
-            } else if let Some(error) = event.failure()
-                && self.listing == Listing::Runs
-            {
-                self.list_again(error);
+            } else if event.failure().is_some() {
+                self.permit = None;
+            } else if self.listing == Listing::Runs && self.permit.is_none() {
+                // A list that has failed goes on with a page.
+                self.permit = self.memory.try_acquire();
+                if self.permit.is_none() {
+                    // A new watch begins with a list, which waits without a page.
+                    self.events = self.cluster.watch(&self.kind, self.selection.clone());
+                    continue;
+                }
             }
             self.pending.extend(self.names.take(event, |_| Ok(Some(Known))));
         }
-    }
-
-    /// Returns the memory of a list that has failed, and begins a new watch after a backoff. The present watch would send
-    /// its next request without memory.
-    fn list_again(&mut self, error: &Error) {
-        self.failures = self.failures.saturating_add(1);
-        let asked = error.retry_after().unwrap_or_default().min(LONGEST_RETRY);
-        self.again = Some(Instant::now() + RETRY.jittered(self.failures, fastrand::f64()).max(asked));
-        (self.listing, self.permit) = (Listing::Done, None);
-        self.events = self.cluster.watch(&self.kind, self.selection.clone());
     }
 }
 
@@ -166,32 +144,5 @@ mod tests {
         assert!(requests.load(Ordering::Relaxed) > 0);
         let whole = [pages.try_acquire(Heavy::Object), pages.try_acquire(Heavy::Object)];
         assert!(whole.iter().all(Option::is_some), "the backoff needs no memory");
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn a_list_that_has_failed_sends_no_request_before_it_has_memory_again() {
-        let memory = PageMemory::default();
-        let pages = memory.of_session("a");
-        let (mut events, requests) = failing(memory.lists("a"));
-        assert!(matches!(events.next().await, Change::Failed(_)));
-        let held = [pages.acquire(Heavy::Object).await, pages.acquire(Heavy::Object).await];
-        assert!(held.iter().all(Option::is_some));
-        let before = requests.load(Ordering::Relaxed);
-        let late = tokio::time::timeout(Duration::from_secs(600), events.next()).await;
-        assert!(late.is_err(), "{late:?}");
-        assert_eq!(requests.load(Ordering::Relaxed), before);
-        drop(held);
-        assert!(matches!(events.next().await, Change::Failed(_)));
-        assert!(requests.load(Ordering::Relaxed) > before);
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn a_list_that_fails_again_and_again_is_tried_again_after_longer_delays() {
-        let (mut events, _) = failing(PageMemory::default().lists("a"));
-        let begun = Instant::now();
-        for _ in 0..8 {
-            assert!(matches!(events.next().await, Change::Failed(_)));
-        }
-        assert!(begun.elapsed() >= Duration::from_secs(60), "{:?}", begun.elapsed());
     }
 }

@@ -140,6 +140,15 @@ impl ListMemory {
         let list = lists.acquire(group, LIST).await;
         ListPermit { _held: [list, pages.acquire(group, LIST).await] }
     }
+
+    /// Takes the memory of a list if it is free.
+    pub(super) fn try_acquire(&self) -> Option<ListPermit> {
+        let Some((Limits { pages, lists, .. }, group)) = &self.limits else {
+            return Some(ListPermit { _held: [None, None] });
+        };
+        let list = lists.try_acquire(group, LIST).ok()?;
+        Some(ListPermit { _held: [Some(list), Some(pages.try_acquire(group, LIST).ok()?)] })
+    }
 }
 
 /// The pages of a session.

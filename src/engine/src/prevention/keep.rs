@@ -30,6 +30,9 @@ use mainstay_object::failure::{Backoff, chain};
 /// Backoff after a failure.
 const AGAIN: Backoff = Backoff::new(Duration::from_secs(1), Duration::from_secs(300));
 
+/// Delay until leftovers are looked for again that could not be listed.
+const LEFTOVERS: Duration = Duration::from_secs(300);
+
 /// The prefix of user names of ServiceAccounts.
 const ACCOUNTS: &str = "system:serviceaccount:";
 
@@ -47,6 +50,7 @@ pub async fn keep(prevention: Arc<Prevention>, writer: Writer, stop: Cancellatio
         failures: Failures::default(),
         reverts: Reverts::new(Instant::now()),
         unwatched: [None, None],
+        is_clean: false,
     };
     stop.run_until_cancelled(keeper.run(changes)).await;
 }
@@ -72,6 +76,8 @@ struct Keeper {
     reverts: Reverts,
     /// Why a kind cannot be watched, if permissions are missing.
     unwatched: [Option<State>; 2],
+    /// Whether both kinds were listed, and no object of Mainstay exists.
+    is_clean: bool,
 }
 
 impl Keeper {
@@ -83,6 +89,7 @@ impl Keeper {
         }
         loop {
             changes.mark_unchanged();
+            self.is_clean = false;
             if let Some(kinds) = self.kinds().await {
                 self.follow(kinds, &mut changes).await;
             }
@@ -94,9 +101,10 @@ impl Keeper {
     }
 
     /// Waits until a GitSync wants prevention, or a retry is due. Other changes begin no watch: an agent with a thousand
-    /// GitSyncs sees a thousand changes.
+    /// GitSyncs sees a thousand changes. Leftovers that could not be listed are looked for again.
     async fn until_wanted(&self, changes: &mut watch::Receiver<u64>) -> Result<(), watch::error::RecvError> {
-        let again = self.failures.due(false);
+        let unclean = (!self.is_clean).then(|| Instant::now() + LEFTOVERS);
+        let again = [self.failures.due(false), unclean].into_iter().flatten().min();
         loop {
             tokio::select! {
                 changed = changes.changed() => {
@@ -186,6 +194,7 @@ impl Keeper {
                     && !self.seen.values().any(is_ours)
                 {
                     self.failures.clear();
+                    self.is_clean = true;
                     return;
                 }
             }
