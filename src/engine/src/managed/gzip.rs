@@ -1,7 +1,7 @@
 //! Compresses and decompresses contents as gzip, with one compressor and one decompressor for each thread.
 //!
-//! Their states have 50 and 300 KiB. If each of thousands of small contents allocated its own, other allocations would
-//! settle in the gaps that the freed states leave, and the heap of an agent would grow to a multiple of its use.
+//! Their states are much larger than most contents. If each of thousands of contents allocated its own, other allocations
+//! would settle in the gaps that the freed states leave, and the heap of an agent would grow to a multiple of its use.
 //!
 //! Not here: the format of the contents (`inventory`, `places`).
 
@@ -12,13 +12,11 @@ use flate2::read::GzDecoder;
 use flate2::write::{DeflateEncoder, GzEncoder};
 use flate2::{Compression, Crc, Decompress, FlushDecompress, Status};
 
-/// Header of a gzip stream without a name and a time (RFC 1952), without the last two bytes: hints for the level and the
-/// system.
-const HEADER: [u8; 8] = [0x1f, 0x8b, 8, 0, 0, 0, 0, 0];
-/// The system "unknown".
-const UNKNOWN: u8 = 255;
-/// Number of bytes before and after the compressed data: the header, and checksum and length.
-const BEFORE: usize = HEADER.len() + 2;
+/// Header of a gzip stream (RFC 1952) without a name and a time, of the fastest level and an unknown system.
+const HEADER: [u8; 10] = [0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 4, 255];
+/// Length of the part of the header that is the same without a name and other fields: magic number, method and flags.
+const FIXED: usize = 4;
+/// Number of bytes after the compressed data: checksum and length.
 const AFTER: usize = 8;
 /// Maximum size of a content that [`compress_well`] compresses at the fastest level, in bytes.
 const SMALL: usize = 64 << 10;
@@ -35,10 +33,8 @@ thread_local! {
 /// # Errors
 /// Never in practice: memory is the only sink.
 pub(super) fn compress(plain: &[u8]) -> io::Result<Vec<u8>> {
-    let mut gzip = HEADER.to_vec();
-    gzip.extend([4, UNKNOWN]);
     let mut gzip = FAST.with_borrow_mut(|encoder| {
-        encoder.reset(gzip)?;
+        encoder.reset(HEADER.to_vec())?;
         encoder.write_all(plain)?;
         encoder.reset(Vec::new())
     })?;
@@ -64,10 +60,10 @@ pub(super) fn compress_well(plain: &[u8]) -> io::Result<Vec<u8>> {
 
 /// Returns the decompressed content of at most `longest` bytes; `None` if it is malformed, truncated or longer.
 pub(super) fn decompress(content: &[u8], longest: usize) -> Option<Vec<u8>> {
-    if !content.starts_with(&HEADER[..4]) {
+    if !content.starts_with(&HEADER[..FIXED]) {
         return decompress_other(content, longest);
     }
-    let packed = content.get(BEFORE..)?;
+    let packed = content.get(HEADER.len()..)?;
     let (plain, read) = DECOMPRESS.with_borrow_mut(|decompress| inflate(decompress, packed, longest))?;
     let mut checksum = Crc::new();
     checksum.update(&plain);
@@ -139,7 +135,7 @@ mod tests {
     fn truncated_changed_and_long_contents_are_refused_and_the_next_one_is_read() {
         for plain in contents() {
             let gzip = compress(&plain).unwrap();
-            for length in [0, 1, 5, BEFORE, gzip.len() / 2, gzip.len() - AFTER, gzip.len() - 1] {
+            for length in [0, 1, 5, HEADER.len(), gzip.len() / 2, gzip.len() - AFTER, gzip.len() - 1] {
                 assert_eq!(decompress(&gzip[..length], LONGEST), None, "{length} bytes");
             }
             for position in [0, 2, gzip.len() - AFTER, gzip.len() - 1] {
